@@ -12,7 +12,7 @@ import pytest
 
 import momentous
 from momentous import GradientDescent, compare, minimize, register_method
-from momentous.methods.registry import methods_table
+from momentous.methods.registry import AUTO, REGISTRY, method_class, methods_table, replaces
 
 
 def bowl(x):
@@ -70,7 +70,7 @@ import sys
 import numpy as np
 import momentous
 from momentous.lab.compare.scoreboard import FUNCTIONS
-from momentous.methods.registry import methods_table
+from momentous.methods.registry import AUTO, REGISTRY, method_class, methods_table, replaces
 
 assert "Toy" in momentous.__all__ and momentous.Toy.__module__ == "momentous.methods.toy"
 by_hand = {"step_size": 0.1, "momentum": 0.5, "radius": 10.0, "epoch_length": 500}
@@ -112,3 +112,10 @@ def test_a_new_method_is_a_file_and_a_line(tmp_path):
 def test_a_new_rule_has_a_minimiser_of_optimistix(tmp_path):
     pytest.importorskip("optimistix")
     run_with_new_method(tmp_path, "jax")
+
+
+def test_a_method_of_the_users_goes_before_one_that_is_known_from_elsewhere(monkeypatch):
+    assert method_class("TNC") is AUTO
+    monkeypatch.setitem(REGISTRY, "tnc", GradientDescent)
+    assert method_class("TNC") is GradientDescent
+    assert not replaces("TNC")

@@ -84,13 +84,13 @@ def register_method(cls: C) -> C:
 
 def method_class(name: str) -> type[Method]:
     """The method of that name; ``"auto"`` is the one that needs no parameters."""
-    key = name.lower().replace("_", "").replace("-", "")
-    key = _ELSEWHERE.get(key, key)
+    key, known = _bare(name), {_bare(each): cls for each, cls in REGISTRY.items()}
+    if key not in known:
+        key = _ELSEWHERE.get(key, key)
     if key == "auto":
         return AUTO
-    for known, cls in REGISTRY.items():
-        if key == known.replace("-", "").lower():
-            return cls
+    if key in known:
+        return known[key]
     if key in _REFUSED:
         raise ValueError(f"method={name!r} does not run here: {_REFUSED[key]}")
     close = difflib.get_close_matches(name.lower(), REGISTRY, n=1)
@@ -102,7 +102,12 @@ def method_class(name: str) -> type[Method]:
 
 def replaces(name: str) -> bool:
     """Does the default run in place of the method of that name, which is SciPy's?"""
-    return _ELSEWHERE.get(name.lower().replace("_", "").replace("-", "")) == "auto"
+    key = _bare(name)
+    return _ELSEWHERE.get(key) == "auto" and key not in map(_bare, REGISTRY)
+
+
+def _bare(name: str) -> str:
+    return name.lower().replace("_", "").replace("-", "")
 
 
 def rules() -> dict[str, type[Method]]:
