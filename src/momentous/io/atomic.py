@@ -5,6 +5,8 @@ anything goes wrong before the rename, the partial file is removed and the old f
 What a killed process has left is removed by the next one that writes the same file.
 """
 
+from __future__ import annotations
+
 import contextlib
 import errno
 import functools
@@ -17,8 +19,11 @@ import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from momentous.io.types import AnyFile
+if TYPE_CHECKING:
+    from momentous.io.types import AnyFile
+
 
 PathLike = str | os.PathLike[str]
 
