@@ -8,8 +8,8 @@ something is: each row gets its scores from the entries that it has.
 
 import matplotlib.pyplot as plt
 import numpy as np
+from sklearn import decomposition
 from sklearn.datasets import load_wine
-from sklearn.decomposition import PCA as WholePCA
 
 from momentous.lowrank import PCA
 
@@ -24,7 +24,7 @@ table = np.where(gaps, np.nan, whole)
 # %%
 # The components are nearly those of the whole table.
 
-pca, expected = PCA(n_components=2).fit(table), WholePCA(n_components=2).fit(whole)
+pca, expected = PCA(n_components=2).fit(table), decomposition.PCA(n_components=2).fit(whole)
 print("explained variance", pca.explained_variance_.round(2), expected.explained_variance_.round(2))
 print("cosines", np.abs(np.sum(pca.components_ * expected.components_, axis=1)).round(3))
 

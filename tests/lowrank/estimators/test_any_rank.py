@@ -86,6 +86,7 @@ def test_a_path_ends_at_the_ridge_with_the_least_held_out_error(ratings):
     assert len(str(fitted.path_[0]).splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_what_the_user_holds_out_stays_so_after_a_path(ratings):
     options = OPTIONS | {"rank": "auto", "ridge": "path", "validation_share": 0.2}
     fitted = MatrixCompletion(**options).fit(ratings)
@@ -128,6 +129,7 @@ def test_the_command_finds_the_rank(ratings, tmp_path):
     assert wrong.exit_code == 2
 
 
+@pytest.mark.slow
 def test_the_imputer_finds_rank_and_ridge_and_row_effects():
     rng = np.random.default_rng(1)
     whole = rng.standard_normal((60, 2)) @ rng.standard_normal((2, 20))

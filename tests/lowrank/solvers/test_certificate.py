@@ -164,3 +164,16 @@ def test_in_single_precision_the_gap_is_that_of_the_rounded_factors():
     assert fit.certificate.verdict is Verdict.GLOBAL
     again = fit.model.certify()
     assert again.relative_gap == pytest.approx(fit.certificate.relative_gap, rel=1e-2, abs=1e-6)
+
+
+@pytest.mark.slow
+def test_the_optimum_of_a_twin_of_movielens_is_found_with_a_gap_below_1e_5():
+    known = Ratings.twin("ml-100k").astype(np.float64)
+    known = known.split(9430 / known.nnz, 0)[0]
+    bare = {"weighting": 0.0, "biases": False, "centre": False}
+    fit = fit_model(known, FitConfig(rank="auto", ridge=15.0, gap_tol=1e-5, **bare))
+    assert known.nnz == 90570
+    assert fit.certificate.relative_gap <= 1e-5
+    assert fit.objective * known.nnz == pytest.approx(86932.5066, rel=1e-5)
+    again = fit.model.certify(1e-5)  # with another random vector
+    assert again.relative_gap <= 2e-5
