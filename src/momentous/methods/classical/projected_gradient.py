@@ -1,5 +1,4 @@
-"""The proximal gradient method: the guard of a run with bounds or with a simple term, and gradient
-descent there."""
+"""The proximal gradient method: gradient descent, and the guard, with bounds or a simple term."""
 
 from __future__ import annotations
 

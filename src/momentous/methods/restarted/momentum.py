@@ -1,5 +1,4 @@
-"""The two momentum iterations, Nesterov's and the heavy ball, the numbers that they run with, and
-epochs of them between two restarts.
+"""Momentum: Nesterov's iteration and the heavy ball, their numbers, and epochs between restarts.
 
 With e = x^k + (1 - theta)(x^k - x^{k-1}) both step to x^{k+1} = e - eta * gradient.  Nesterov takes
 the gradient at e, the heavy ball at x^k.  A restart continues from x^k or, for the heavy ball, from
