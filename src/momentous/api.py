@@ -50,7 +50,6 @@ from momentous.scipy_options import (
     NAMES,
     OF_WHOLE_RUNS,
     as_callback,
-    by_name,
     of_whole_run,
     refuse,
     translated,
@@ -59,6 +58,30 @@ from momentous.scipy_options import (
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
+# The positional arguments, as in SciPy.
+_ORDER = (
+    "fun", "x0", "args", "method", "jac", "hess", "hessp", "bounds", "constraints", "tol",
+    "callback", "options",
+)  # fmt: skip
+
+
+def _by_name(caller: str, args: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, Any]:
+    """All arguments by their names; the errors are those of Python, with the caller's name."""
+    if len(args) > len(_ORDER):
+        raise TypeError(
+            f"{caller}() takes at most {len(_ORDER)} arguments by position, those of "
+            f"scipy.optimize.minimize, but {len(args)} were given"
+        )
+    given = dict(zip(_ORDER, args, strict=False))
+    for name in given.keys() & keywords.keys():
+        raise TypeError(f"{caller}() got two values for {name!r}")
+    given |= keywords
+    for name in _ORDER[:2]:
+        if name not in given:
+            other = next((each for each in given if CALLED_HERE.get(each) == name), None)
+            hint = "" if other is None else f"; {other!r} is called {name} here"
+            raise TypeError(f"{caller}() needs {name}: {caller}(fun, x0, jac=...){hint}")
+    return given
 
 
 def _with_scipy_options(function: Callable[_P, _T]) -> Callable[_P, _T]:
@@ -70,7 +93,7 @@ def _with_scipy_options(function: Callable[_P, _T]) -> Callable[_P, _T]:
 
     @functools.wraps(function)
     def called(*args: Any, **keywords: Any) -> _T:
-        keywords = by_name(function.__name__, args, keywords)
+        keywords = _by_name(function.__name__, args, keywords)
         options = keywords.pop("options", None)
         if options is not None and not isinstance(options, Mapping):
             raise TypeError(f"options={options!r} must be a dictionary, or None")
@@ -411,7 +434,7 @@ def minimize(*args: Any, **keywords: Any) -> Result:
     >>> np.round(result.x, 6), result.status.name
     (array([ 2., -2.]), 'CONVERGED')
     """
-    keywords = by_name("minimize", args, keywords)
+    keywords = _by_name("minimize", args, keywords)
     plain = keywords.keys().isdisjoint(("options", *OF_WHOLE_RUNS))
     asked = {} if plain else of_whole_run(keywords)
     run = iterate(_caller=minimize, **keywords)

@@ -78,11 +78,6 @@ MISSING_HERE = {
     ),
     "batch_size": "the function must be the same in every call: torch.optim is for mini-batches",
 }
-# The positional arguments, as in SciPy.
-_ORDER = (
-    "fun", "x0", "args", "method", "jac", "hess", "hessp", "bounds", "constraints", "tol",
-    "callback", "options",
-)  # fmt: skip
 _NO_MEANING = frozenset({
     "accuracy", "adaptive", "barrier_tol", "catol", "constr_violation", "direc", "eta",
     "factorization_method", "fatol", "feasibility_tol", "final_tr_radius", "hess_inv0", "inexact",
@@ -95,25 +90,6 @@ NAMES = frozenset({
     *_RENAMED, *_OF_LBFGS, *OF_WHOLE_RUNS, *_DIFFERENCES, *_SMALL_CHANGE, *_EVALUATIONS,
     *_NO_MEANING, "norm",
 })  # fmt: skip
-
-
-def by_name(caller: str, args: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, Any]:
-    """All arguments by their names; the errors are those of Python, with the caller's name."""
-    if len(args) > len(_ORDER):
-        raise TypeError(
-            f"{caller}() takes at most {len(_ORDER)} arguments by position, those of "
-            f"scipy.optimize.minimize, but {len(args)} were given"
-        )
-    given = dict(zip(_ORDER, args, strict=False))
-    for name in given.keys() & keywords.keys():
-        raise TypeError(f"{caller}() got two values for {name!r}")
-    given |= keywords
-    for name in _ORDER[:2]:
-        if name not in given:
-            other = next((each for each in given if CALLED_HERE.get(each) == name), None)
-            hint = "" if other is None else f"; {other!r} is called {name} here"
-            raise TypeError(f"{caller}() needs {name}: {caller}(fun, x0, jac=...){hint}")
-    return given
 
 
 def of_whole_run(keywords: dict[str, Any]) -> dict[str, Any]:
