@@ -142,8 +142,8 @@ class LBFGS(Rule[LBFGSMemory]):
     def begin(self, m: Machine, here: Sample, goal: Goal) -> LBFGSMemory:
         curvature = m.curvature(here, self._pairs_to_keep(m.dimension), self._no_pairs)
         rounding, outcome = Rounding.at(m, here.value), Outcome(0.0, m.no_events)
-        corrects = self.memory is None or self.memory <= LBFGS_CONSTANTS.most_corrected_pairs
-        corrects = corrects and m.penalty is None  # values are of f alone no more
+        short = self.memory is None or self.memory <= LBFGS_CONSTANTS.most_corrected_pairs
+        corrects = short if m.penalty is None else False  # with a term values are not of f alone
         return LBFGSMemory(here, here, here, curvature, rounding, NEW, outcome, corrects=corrects)
 
     def move(self, m: Machine, memory: LBFGSMemory, here: Sample, goal: Goal) -> LBFGSMemory:
