@@ -8,6 +8,13 @@ Tibshirani, JMLR 11, 2010), and softImpute-ALS (Hastie, Mazumder, Lee, Zadeh, JM
 algorithm 3.1) with a sparse residual.  The clock stands still while an objective is computed.
 
     OMP_NUM_THREADS=1 python benchmarks/soft_impute.py
+
+Measured on a shared core (SoftImpute was stopped after 80 s, 2 % above the optimum):
+
+    momentous, rank 100     0.41 CPU s    13 sweeps
+    softImpute-ALS         45.8  CPU s   454 iterations    111 times
+    SoftImpute             80    CPU s   124 iterations    more than 188 times
+    rank="auto", gap 1e-5  10.5  CPU s   rank 82, relative gap 7e-9
 """
 
 from __future__ import annotations
@@ -105,7 +112,9 @@ def seconds_to(target: float, iterates: Iterates, limit: float) -> tuple[float, 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--limit", type=float, default=600.0, help="CPU seconds per baseline")
+    parser.add_argument(
+        "--limit", type=float, default=80.0, help="CPU seconds per baseline, at most"
+    )
     limit = parser.parse_args().limit
     ratings = Ratings.twin("ml-100k").astype(np.float64)
     ratings = ratings.split(9430 / ratings.nnz, 0)[0]

@@ -132,7 +132,8 @@ class BaseCompletion(Answers):
     def certificate_(self) -> Certificate:
         """How far the model is, at most, from the best one of any rank; see `Certificate`.
 
-        Computed when it is asked for: that takes about as long as two sweeps.
+        Computed when it is asked for: on the MovieLens-1M twin in the time of 5 to 10 sweeps of
+        rank 10, or of 4 of rank 64.
         """
         check_is_fitted(self, "model_")
         model, found = getattr(self, "_certified", (None, None))
