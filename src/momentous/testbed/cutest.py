@@ -116,7 +116,7 @@ def cutest(name: str, *parameters: float) -> Problem:
     )
 
 
-class _DenseRows(NDArray[np.float64]):
+class _DenseRows(np.ndarray):
     """The linear part of a problem, of which S2MPJ takes a row for each group at each evaluation.
 
     It asks for ``A[group, :].T.toarray()``, by which a sparse matrix takes most of the time of an
