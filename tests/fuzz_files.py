@@ -160,6 +160,9 @@ class InTurn:
     def gather_text(self, text: str) -> list[str]:
         return [text]
 
+    def all_or_none(self, work: Callable[[], None]) -> None:
+        work()
+
 
 @functools.cache
 def sharded_model() -> list[bytes]:

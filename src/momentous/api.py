@@ -634,7 +634,9 @@ def _unknown(
     options = [each.name for each in given if each.kind is not each.VAR_KEYWORD]
     message = f"{caller.__name__}() has no option {name!r}"
     called = {
-        other: ours for other, ours in CALLED_HERE.items() if ours.partition("=")[0] in options
+        other: ours
+        for other, ours in CALLED_HERE.items()
+        if caller in (minimize, iterate) or ours.partition("=")[0] in options
     }
     if name in called:
         return f"{message}; it is called {called[name]} here"

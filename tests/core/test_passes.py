@@ -12,7 +12,7 @@ import pytest
 
 from helpers import Library
 from momentous import LBFGS, AdaRAGD, AdaRHB, Method, minimize
-from momentous.core import cuda_passes, layout, passes
+from momentous.core import cuda_passes, loop, passes
 from momentous.core.admission import Admission
 from momentous.core.blocks import BLOCK
 from momentous.core.machine import Host
@@ -120,10 +120,10 @@ def test_sums_are_added_up_over_ranks_in_one_go(
         calls.append(len(sums))
         return 2 * sums
 
-    monkeypatch.setattr(layout, "Space", lambda x, inner: Space(x, inner, total))
+    monkeypatch.setattr(loop, "Space", lambda x, inner: Space(x, inner, total))
     shard = minimize(lambda x: (2 * both(x)[0], both(x)[1]), np.ones(300), jac=True, method=method,
                      tol=1e-4, max_iterations=30)  # fmt: skip
-    monkeypatch.setattr(layout, "Space", Space)
+    monkeypatch.setattr(loop, "Space", Space)
 
     def doubled(x: np.ndarray) -> Any:
         halves = both(x[:300]), both(x[300:])
@@ -144,7 +144,7 @@ def test_sums_are_added_up_over_ranks_in_one_go(
 def test_whatever_step_size_was_expected_the_run_is_the_same(
     method: Method, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(layout, "Space", lambda x, inner: Space(x, inner, lambda sums: sums))
+    monkeypatch.setattr(loop, "Space", lambda x, inner: Space(x, inner, lambda sums: sums))
     asked: list[float] = []
 
     def run() -> Any:

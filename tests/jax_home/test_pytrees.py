@@ -179,3 +179,8 @@ def test_the_example_in_the_docstring_runs():
     results = doctest.testmod(pytrees)
     assert results.attempted >= 4
     assert results.failed == 0
+
+
+def test_a_value_that_has_left_jax_is_not_differentiated_to_zero():
+    with pytest.raises(TypeError, match="no longer depends on x"):
+        momentous.minimize(lambda x: jnp.sum((x - 3) ** 2).item(), jnp.ones(3))

@@ -452,7 +452,11 @@ class _Autodiff(Source):
         return value, gradient
 
     def gradient(self, x: Array, known: float) -> tuple[float, Array, int]:
-        value, gradient = self._pair(x)
+        try:
+            value, gradient = self._pair(x)
+        except (TypeError, RuntimeError) as error:
+            error.add_note("fun is differentiated here; jac='2-point' asks for differences of it")
+            raise
         return self._taken(value), self.admission.admit(gradient, "the derivative of fun"), 1
 
     def value(self, x: Array) -> float:

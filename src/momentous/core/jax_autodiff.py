@@ -33,7 +33,7 @@ class JaxPair:
         leaves, self._tree = jax.tree.flatten(args)
         self._arrays = [leaf if isinstance(leaf, dynamic) else None for leaf in leaves]
         self._others = [None if isinstance(leaf, dynamic) else leaf for leaf in leaves]
-        self._plain = jax.value_and_grad(lambda x: fun(x, *args))
+        self._plain = jax.value_and_grad(lambda x: self._require_traced(fun(x, *args)))
         self._compiled: Any = self._shared() or self._made(lambda: fun)
 
     def __call__(self, x: Any) -> tuple[Any, Any]:
@@ -58,6 +58,16 @@ class JaxPair:
                 stacklevel=self._level(),
             )
             return found  # type: ignore[no-any-return]
+
+    def _require_traced(self, value: Any) -> Any:
+        """Its derivative would be 0 where the value has left JAX on its way."""
+        if not isinstance(value, self._jax.core.Tracer):
+            raise TypeError(
+                f"JAX cannot differentiate fun: it returned {value!r}, a number that no longer "
+                "depends on x; compute it by JAX's operations (no item(), float(), NumPy), or "
+                "pass jac=callable, jac=True or jac='2-point'"
+            )
+        return value
 
     def _shared(self) -> Any:
         """What an earlier run with the same jitted function has compiled, or will now."""

@@ -148,17 +148,20 @@ class Run(Iterator[IntermediateResult]):
         self._unfinished = Report(NO_SAMPLE, math.nan)  # where a step is under way
         self._way: UnderWay | None = None  # an iteration that is not committed
         self.memory: Any  # the method's, after the last that is
+        oracle.limit = max(self._limit, 1)
+        started = perf_counter()
         try:
             if resume is None:
                 self._begin(x0, tol, seed)
             else:
                 with self._naming_damage():
                     self._resume(resume, tol)
+        except BudgetSpentError:
+            self._end_at_limit(self.report, started)
         except BaseException as error:
             if self._sets_out():
                 self._autosave(error)
             raise
-        oracle.limit = self._limit
         if self.ended:
             self._autosave()
 
@@ -173,7 +176,8 @@ class Run(Iterator[IntermediateResult]):
         self.progress.start_fun, self.progress.start_norm = value, sample.grad_norm
         self.progress.start_size = self.oracle.space.norm(x0)
         self.progress.best_grad_norm = sample.grad_norm
-        self.best_point, self.report, self.memory = x0, self._unfinished, None
+        self.best_point, self.report, self.memory = x0, Report(sample, math.nan), None
+        self._best = None if self._limit == math.inf else sample
         if self._stop.window:
             self._take_stand(sample)
         self._way = self.method.set_out(self.oracle, x0, tol, seed)
@@ -201,6 +205,11 @@ class Run(Iterator[IntermediateResult]):
         step = self.method.with_new_tolerance(Step(memory, saved.report), tol)
         self.memory, self.report = step.memory, step.report
         self.best_point, self.standing = saved.best_point, saved.standing
+        if self._limit < math.inf:
+            known = (saved.report.sample, saved.report.accepted, saved.last)
+            is_best = (each for each in known if each is not None and each.evaluated)
+            is_best = (each for each in is_best if each.point is self.best_point)
+            self._best = next(is_best, None) or self.oracle.peek_gradient(self.best_point)
         self.oracle.nfev, self.oracle.njev = self.progress.nfev, self.progress.njev
         if way is not None:
             way.memory, self._way = self.memory, way
@@ -293,13 +302,11 @@ class Run(Iterator[IntermediateResult]):
                 oracle.learn_value(sample)
             if windows:
                 stand = self._new_stand(step.report, unfinished.accepted)
-            if progress.nit in FIRST_ITERATIONS and oracle.nfev - progress.nfev >= MANY_TRIALS:
+            many = oracle.nfev - progress.nfev >= MANY_TRIALS
+            if many and way.begun and progress.nit in FIRST_ITERATIONS:  # of a rule
                 self._warn_if_random(sample)
-        except BudgetSpentError:  # the run ends here; resumed, it goes on with this evaluation
-            self.report = last
-            progress.nfev, progress.njev = oracle.nfev, oracle.njev
-            progress.time += perf_counter() - started
-            self._decide()
+        except BudgetSpentError:
+            self._end_at_limit(last, started)
             return
         shown = sample.value
         if trace is not None and trace.values:
@@ -323,11 +330,23 @@ class Run(Iterator[IntermediateResult]):
         if oracle.interrupts.pending:
             oracle.interrupts.raise_pending()
 
+    def _end_at_limit(self, report: Report, started: float) -> None:
+        """No call is left: the run ends; resumed, a rule goes on with the evaluation it asked."""
+        progress, oracle, trace = self.progress, self.oracle, self.trace
+        self.report = report
+        progress.fun, progress.grad_norm = report.sample.value, report.sample.grad_norm
+        progress.nfev, progress.njev = oracle.nfev, oracle.njev
+        progress.time += perf_counter() - started
+        if trace is not None and not len(trace):
+            trace.add(progress, progress.fun, report.step_size)
+        self._decide()
+
     def _warn_if_random(self, sample: Sample) -> None:
         """Say it once if the function gives two answers at one point: that takes a call."""
         oracle, progress, known = self.oracle, self.progress, sample.value == sample.value
         far = progress.best_grad_norm > FAR_FROM_ZERO * progress.start_norm
-        if self._looked or not (far and known and oracle.words and sample.evaluated):
+        left = oracle.nfev < oracle.limit
+        if self._looked or not (left and far and known and oracle.words and sample.evaluated):
             return
         self._looked = True
         note = note_if_random(oracle, sample, progress.start_fun)
@@ -626,6 +645,11 @@ class Run(Iterator[IntermediateResult]):
         the smallest gradient and the last point that the method accepted by its value.
         """
         oracle, last = self.oracle, self.report.sample
+        if status is Status.MAX_EVALUATIONS:  # of what is known: no call is left
+            seen = self._best, oracle.lowest, last, self.report.accepted
+            usable = [each for each in seen if each is not None and each.has_finite_gradient]
+            if lowest := lowest_first(usable, oracle.space) if usable else []:
+                return lowest[0]
         best = self._best if self._best is not None else Sample(self.best_point)
         candidates = [last if self.best_point is last.point else best]
         if last.point is not None:  # otherwise the run was interrupted in the middle of a step

@@ -118,6 +118,7 @@ class Oracle:
     limit: float = math.inf  # values, and gradients, that may be computed
     # Of a map: is a point in the set that its points are to stay in?  None: there is none.
     is_feasible: Callable[[Array], bool] | None = None
+    lowest: Sample | None = None  # that was evaluated, where there is a limit
     _last: Sample | None = None
 
     def __init__(self, space: Space, *, fused: bool):
@@ -203,11 +204,11 @@ class Oracle:
             if last.gradient is not None or last.image is not None:  # `evaluated`
                 self._asked = True
                 return last
-        elif self.njev >= self.limit:
-            raise BudgetSpentError
         else:
             # Let the old gradient go before the user's code makes a new one.
             self._last = last = None
+        if self.njev >= self.limit:
+            raise BudgetSpentError
         # From here on small things are written out rather than called: this is the hottest place.
         if not self._asked:  # `_note_request`
             self._asked = True
@@ -237,6 +238,9 @@ class Oracle:
         self.njev += 1
         if self.fused and not math.isfinite(sample.value):
             sample.grad_norm = math.nan  # of no use where the function is not finite
+        if self.limit < math.inf and math.isfinite(sample.grad_norm):
+            low = self.lowest
+            self.lowest = sample if low is None or sample.value < low.value else low
         return sample
 
     def learn_value(self, sample: Sample) -> None:
@@ -262,11 +266,12 @@ class Oracle:
 
     def peek_gradient(self, x: Array, *, value: bool = True) -> Sample:
         """Gradient (and value) at x, neither counted nor remembered: to check user code."""
-        kept = self.nfev, self.njev
+        kept = self.nfev, self.njev, self.limit, self.lowest
+        self.limit = math.inf
         try:
             return self.evaluate_anew(x, value=value)
         finally:
-            self.nfev, self.njev = kept
+            self.nfev, self.njev, self.limit, self.lowest = kept
 
     def evaluate_anew(self, x: Array, *, value: bool = True) -> Sample:
         """Gradient (and value) at x whether or not they are known, counted and not remembered."""

@@ -169,7 +169,7 @@ def test_our_solver_is_accelerate_with_its_defaults():
     assert row.njev == len(record)
     ours = accelerate(
         problem.step_and_value, problem.start, True, tol=0, max_iterations=None,
-        max_evaluations=2 * len(record),
+        max_evaluations=len(record),
     )  # fmt: skip
     assert ours.njev == len(record)
     assert all(np.isclose(record.grad_norm, n, rtol=1e-10).any() for n in ours.trace["grad_norm"])

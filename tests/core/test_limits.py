@@ -1,0 +1,59 @@
+"""A limit of evaluations is kept, and what was evaluated is not lost."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.optimize import rosen, rosen_der
+
+from momentous import minimize
+from momentous.core.status import Status
+
+START = np.array([-1.2, 1.0, 0.5])
+METHODS = ["auto", "lbfgs", "ada-ragd", "ada-rhb", "universal-hb", "parameter-free-agd", "cg", "gd"]
+
+
+class Counted:
+    """Rosenbrock's function, or another, with the values that were seen."""
+
+    def __init__(self, fun=rosen, jac=rosen_der):
+        self.fun, self.jac, self.seen = fun, jac, []
+
+    def __call__(self, x):
+        self.seen.append(self.fun(x))
+        return self.seen[-1], self.jac(x)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("limit", [1, 2, 3, 5, 8, 13, 20, 31])
+def test_no_more_calls_than_the_limit_and_the_lowest_point_of_them(method, limit):
+    fun = Counted()
+    result = minimize(fun, START, jac=True, method=method, max_evaluations=limit, tol=0)
+    assert len(fun.seen) == result.nfev == result.njev == limit
+    assert result.status is Status.MAX_EVALUATIONS
+    assert result.fun == min(fun.seen)
+    assert len(result.trace) >= 1
+
+
+def test_a_limit_in_a_long_search_returns_what_the_search_has_seen():
+    fun = Counted(lambda x: np.sum(x - 1e-9 * np.log(x)), lambda x: 1 - 1e-9 / x)
+
+    def inside(x):
+        return fun(x) if np.all(x > 0) else (np.inf, np.zeros_like(x))
+
+    result = minimize(inside, np.ones(5), jac=True, max_evaluations=35, tol=1e-12)
+    assert result.fun == min(fun.seen) < 1.0
+
+
+@pytest.mark.parametrize("method", ["auto", "lbfgs", "ada-ragd", "universal-hb"])
+@pytest.mark.parametrize("limit", [2, 7, 12])
+def test_a_run_that_a_limit_has_ended_goes_on_where_it_was(tmp_path, method, limit):
+    whole, first, rest = Counted(), Counted(), Counted()
+    options = {"jac": True, "method": method, "tol": 1e-4}
+    expected = minimize(whole, START, **options)
+    minimize(first, START, max_evaluations=limit, checkpoint=tmp_path / "run.npz", **options)
+    result = minimize(rest, START, resume=tmp_path / "run.npz", max_evaluations=5000, **options)
+    np.testing.assert_array_equal(result.x, expected.x)
+    assert result.nfev == expected.nfev
+    # The checkpoint is checked by one call, which is not counted, and another for the best point.
+    assert len(first.seen) + len(rest.seen) <= expected.nfev + 2
