@@ -45,8 +45,18 @@ def test_a_limit_in_a_long_search_returns_what_the_search_has_seen():
     assert result.fun == min(fun.seen) < 1.0
 
 
+@pytest.mark.parametrize("limit", [1, 2, 4, 9])
+def test_a_plain_method_that_a_limit_has_ended_takes_its_step_again(tmp_path, limit):
+    options = {"jac": True, "method": "cg", "tol": 1e-4}
+    expected = minimize(Counted(), START, **options)
+    path = tmp_path / "run.npz"
+    minimize(Counted(), START, max_evaluations=limit, checkpoint=path, **options)
+    result = minimize(Counted(), START, resume=path, max_evaluations=5000, **options)
+    np.testing.assert_array_equal(result.x, expected.x)
+
+
 @pytest.mark.parametrize("method", ["auto", "lbfgs", "ada-ragd", "universal-hb"])
-@pytest.mark.parametrize("limit", [2, 7, 12])
+@pytest.mark.parametrize("limit", [1, 2, 7, 12])
 def test_a_run_that_a_limit_has_ended_goes_on_where_it_was(tmp_path, method, limit):
     whole, first, rest = Counted(), Counted(), Counted()
     options = {"jac": True, "method": method, "tol": 1e-4}

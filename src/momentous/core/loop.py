@@ -142,7 +142,7 @@ class Run(Iterator[IntermediateResult]):
         self._warned = False
         self._looked = False  # whether the function is random
         self._limit = evaluation_limit(stop)
-        self._best: Sample | None = None  # that of `best_point`, where no call may be left for it
+        self._best = NO_SAMPLE  # that of `best_point`, where no call may be left for it
         self._active = 0.0  # variables at bounds
         self._level_unit = LEVEL_NOISE * oracle.space.rounding
         self._unfinished = Report(NO_SAMPLE, math.nan)  # where a step is under way
@@ -151,13 +151,14 @@ class Run(Iterator[IntermediateResult]):
         oracle.limit = max(self._limit, 1)
         started = perf_counter()
         try:
-            if resume is None:
-                self._begin(x0, tol, seed)
+            if resume is None or resume.memory is None:  # a plain method that has not begun
+                self._begin(x0 if resume is None else resume.best_point, tol, seed)
             else:
                 with self._naming_damage():
                     self._resume(resume, tol)
         except BudgetSpentError:
-            self._end_at_limit(self.report, started)
+            begins = self.report.sample.point is None
+            self._end_at_limit(Report(self._best, math.nan) if begins else self.report, started)
         except BaseException as error:
             if self._sets_out():
                 self._autosave(error)
@@ -176,8 +177,8 @@ class Run(Iterator[IntermediateResult]):
         self.progress.start_fun, self.progress.start_norm = value, sample.grad_norm
         self.progress.start_size = self.oracle.space.norm(x0)
         self.progress.best_grad_norm = sample.grad_norm
-        self.best_point, self.report, self.memory = x0, Report(sample, math.nan), None
-        self._best = None if self._limit == math.inf else sample
+        self.best_point, self.report, self.memory = x0, self._unfinished, None
+        self._best = NO_SAMPLE if self._limit == math.inf else sample
         if self._stop.window:
             self._take_stand(sample)
         self._way = self.method.set_out(self.oracle, x0, tol, seed)
@@ -411,7 +412,7 @@ class Run(Iterator[IntermediateResult]):
         if norm < progress.best_grad_norm:
             progress.best_grad_norm, progress.best_nit = norm, progress.nit
             self.best_point = sample.point
-            self._best = None if self._limit == math.inf else sample
+            self._best = NO_SAMPLE if self._limit == math.inf else sample
         noise = self._level_unit * abs(sample.value)
         progress.note_level(sample.value, noise if noise > report.noise else report.noise)
         progress.time += perf_counter() - started
@@ -650,7 +651,7 @@ class Run(Iterator[IntermediateResult]):
             usable = [each for each in seen if each is not None and each.has_finite_gradient]
             if lowest := lowest_first(usable, oracle.space) if usable else []:
                 return lowest[0]
-        best = self._best if self._best is not None else Sample(self.best_point)
+        best = Sample(self.best_point) if self._best is NO_SAMPLE else self._best
         candidates = [last if self.best_point is last.point else best]
         if last.point is not None:  # otherwise the run was interrupted in the middle of a step
             oracle.recall(last)
