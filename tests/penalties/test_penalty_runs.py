@@ -298,3 +298,17 @@ def test_what_cannot_be_is_refused_in_words():
         minimize(fun, x0, jac=True, penalty=L1(), inner=lambda a, b: float(a @ b))
     with pytest.warns(RuntimeWarning, match="infinite at x0: the run starts at prox"):
         assert minimize(fun, x0, jac=True, penalty=Simplex()).success
+
+
+@pytest.mark.parametrize("term", [L1(0.0), L1(1e-9), GroupL2(1e-9), ElasticNet(1e-9, 0.0)])
+@pytest.mark.parametrize(("dtype", "far", "slope"), [("f4", 1e6, 2e-8), ("f8", 1e12, 1e-17)])
+def test_far_from_0_no_small_gradient_is_taken_for_none(term, dtype, far, slope):
+    """x - g is x there: slope |x|^2/2, of gradient norms above tol at the start."""
+
+    def fun(x):
+        x = x.astype(float)
+        return slope * float(x @ x) / 2, (slope * x).astype(dtype)
+
+    found = minimize(fun, np.full(3, far, dtype), jac=True, penalty=term, tol=1e-7)
+    assert found.success
+    assert np.linalg.norm(slope * found.x.astype(float)) < 1e-7 + 3e-9

@@ -154,6 +154,12 @@ class GroupL2:
         share = 1.0 - threshold / xp.where(norms > threshold, norms, zero + 1.0)
         return x * self._spread(x, xp.where(norms > threshold, share, zero + 0.0 * norms))
 
+    def _rest(self, u: Array, end: Array) -> Array:
+        xp, norms, weight = _xp(u), self._norms(u), _like(u, self.weight)
+        one = xp.ones_like(norms)
+        share = xp.where(norms > weight, weight / xp.where(norms > 0, norms, one), one)
+        return u * self._spread(u, share)
+
 
 def _outside(xp: Any, outside: Any) -> Any:
     """The value of a set: 0 inside, else infinite."""
@@ -192,6 +198,13 @@ class NonNegative(Box):
     upper: Any = dataclasses.field(default=None, init=False)
 
 
+def _shared(x: Array, total: Any, inside: Array) -> Array:
+    """The sum of each row of x, less the total, over the number of those inside (at least one)."""
+    xp = _xp(x)
+    number = xp.sum(xp.astype(inside, x.dtype), axis=-1, keepdims=True)
+    return (xp.sum(x, axis=-1, keepdims=True) - total) / xp.maximum(number, xp.ones_like(number))
+
+
 @dataclasses.dataclass(frozen=True)
 class Simplex:
     """x >= 0 with the sum ``total``; where x has more axes, each of its rows (along the last).
@@ -215,15 +228,21 @@ class Simplex:
 
     def prox(self, x: Array, step: Any) -> Array:
         xp = _xp(x)
+        x = x - xp.max(x, axis=-1, keepdims=True)  # theta moves with x, which may be large
         u = xp.sort(x, axis=-1, descending=True)
         count = xp.arange(1, x.shape[-1] + 1, dtype=x.dtype, **_where(x))
         theta = xp.max((xp.cumulative_sum(u, axis=-1) - self.total) / count, axis=-1, keepdims=True)
         inside = x > theta
         y = xp.where(inside, x - theta, xp.zeros_like(x))
-        # The sum by the small numbers: f may change much with it, and x and theta may be large.
-        number = xp.sum(xp.astype(inside, x.dtype), axis=-1, keepdims=True)
-        off = (xp.sum(y, axis=-1, keepdims=True) - self.total) / number
+        # The sum by the small numbers: f may change much with it.
+        off = _shared(y, self.total, inside)
         return xp.where(inside, xp.maximum(y - off, xp.zeros_like(x)), y)
+
+    def _rest(self, u: Array, end: Array) -> Array:
+        """The smaller of u and theta."""
+        xp, inside = _xp(u), end > 0.0
+        theta = _shared(xp.where(inside, u - end, xp.zeros_like(u)), 0.0, inside)
+        return xp.where(inside, theta, u)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -246,6 +265,27 @@ class Ball:
         one = xp.ones_like(norm)
         return x * xp.where(norm > self.radius, self.radius / xp.where(norm > 0, norm, one), one)
 
+    def _rest(self, u: Array, end: Array) -> Array:
+        xp = _xp(u)
+        norm = xp.linalg.vector_norm(u)
+        zero = xp.zeros_like(norm)
+        over = 1.0 - self.radius / xp.where(norm > 0, norm, zero + 1.0)
+        return u * xp.where(norm > self.radius, over, zero)
+
+
+def _gap(term: Any, x: Array, g: Array) -> Array:
+    """x - prox(x - g, 1), where neither a small g nor a small x is lost beside the other: with
+    u = x - g it is also g + (u - prox(u)), and ``_rest`` of a term is u - prox(u) without the
+    difference."""
+    xp = _xp(x)
+    if type(term) is L1:
+        weight = _like(x, term.weight)
+        return xp.minimum(xp.maximum(x, g - weight), g + weight)
+    u, end = x - g, term.prox(x - g, 1.0)  # a prox may write into what it is given
+    rest = vars(type(term)).get("_rest")  # not that of a subclass, whose prox may be another
+    left = u - end if rest is None else rest(term, u, end)
+    return xp.where(xp.abs(g) < xp.abs(x), g + left, x - end)
+
 
 class Penalty:
     """A simple term as rules ask for it: of a machine or a space, on the host.
@@ -260,9 +300,9 @@ class Penalty:
         if isinstance(given, ElasticNet):
             self.term, self.ridge = L1(given.weight), given.ridge
 
-    def apply(self, m: Entries, function: Any, x: Array, *numbers: Any) -> Any:
-        """What a function of the whole array makes of x."""
-        made = function(x, *numbers)
+    def apply(self, m: Entries, function: Any, x: Array, *others: Any) -> Any:
+        """What a function of whole arrays makes of x, and of a step or another array."""
+        made = function(x, *others)
         return np.asarray(made) if isinstance(made, np.generic) else made
 
     def value(self, m: Entries, x: Array) -> Any:
@@ -283,8 +323,7 @@ class Penalty:
 
     def gap(self, m: Any, x: Array, gradient: Array) -> Array:
         """x - prox(x - g, 1): 0 exactly at first-order points of f + h."""
-        there = self.prox(m, m.combination(x, -1.0, gradient), 1.0)
-        return m.combination(x, -1.0, there)
+        return self.apply(m, functools.partial(_gap, self.term), x, gradient)
 
     def size(self, m: Any, x: Array, gradient: Array) -> Any:
         """|x - prox(x - g, 1)|, not finite where an entry of the gradient is not."""
