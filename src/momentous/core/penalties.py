@@ -47,11 +47,15 @@ def _like(x: Array, weight: Any) -> Any:
     return _xp(x).asarray(weight, dtype=x.dtype, **_where(x))
 
 
-def _check(term: Any, *names: str, least: float = 0.0) -> None:
+def _check(term: Any, *names: str) -> None:
+    """Numbers are finite and >= 0; a list is an array from here on."""
     for name in names:
         value = getattr(term, name)
-        if isinstance(value, int | float | np.ndarray | list | tuple) and not (
-            np.all(np.asarray(value, float) >= least) and np.all(np.isfinite(value))
+        if isinstance(value, list | tuple):
+            value = np.asarray(value, float)
+            object.__setattr__(term, name, value)
+        if isinstance(value, int | float | np.ndarray) and not (
+            np.all(np.asarray(value, float) >= 0.0) and np.all(np.isfinite(value))
         ):
             raise ValueError(f"{type(term).__name__}: {name}={value!r} must be finite and >= 0")
 
