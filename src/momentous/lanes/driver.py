@@ -100,7 +100,7 @@ class Driver:
         ask = self.rule.ask(m, batch.memory)
         point, known = ask.point, ask.known
         if m.box is not None:  # never outside; rules ask inside, and there this changes nothing
-            point = m.box.clip(m, point)
+            point = m.inside(point)
         free = m.same(point, last.point)
         if known.point is not None and known.gradient is not None:
             also = m.same(point, known.point) & m.no(free)
