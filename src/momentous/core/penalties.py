@@ -44,7 +44,14 @@ def _like(x: Array, weight: Any) -> Any:
     """A number as it is; weights as an array of the library, dtype and device of x."""
     if isinstance(weight, int | float):
         return weight
-    return _xp(x).asarray(weight, dtype=x.dtype, **_where(x))
+    made = _xp(x).asarray(weight, dtype=x.dtype, **_where(x))
+    pairs = zip(made.shape[::-1], x.shape[::-1], strict=False)
+    if len(made.shape) > len(x.shape) or any(a not in (1, b) for a, b in pairs):
+        raise ValueError(
+            f"a penalty has numbers of shape {tuple(made.shape)} for entries or groups of shape "
+            f"{tuple(x.shape)}; give one number, or one for each"
+        )
+    return made
 
 
 def _check(term: Any, *names: str) -> None:
@@ -135,6 +142,11 @@ class GroupL2:
         """Of the groups."""
         xp = _xp(x)
         if self.groups is not None:
+            if len(self.groups) != math.prod(x.shape):
+                raise ValueError(
+                    f"GroupL2: groups= has {len(self.groups)} labels, and x of shape "
+                    f"{tuple(x.shape)} has {math.prod(x.shape)} entries; give one label per entry"
+                )
             places = xp.asarray(self._places[1], **_where(x))
             flat = xp.concat([xp.reshape(x, (-1,)), xp.zeros(1, dtype=x.dtype, **_where(x))])
             x = xp.reshape(xp.take(flat, xp.reshape(places, (-1,)), axis=0), places.shape)
@@ -150,17 +162,18 @@ class GroupL2:
 
     def value(self, x: Array) -> Any:
         norms = self._norms(x)
-        return _xp(x).sum(norms * _like(x, self.weight), dtype=float)
+        return _xp(x).sum(norms * _like(norms, self.weight), dtype=float)
 
     def prox(self, x: Array, step: Any) -> Array:
-        xp, norms, threshold = _xp(x), self._norms(x), step * _like(x, self.weight)
+        xp, norms = _xp(x), self._norms(x)
+        threshold = step * _like(norms, self.weight)
         zero = xp.zeros_like(norms)
         share = 1.0 - threshold / xp.where(norms > threshold, norms, zero + 1.0)
         return x * self._spread(x, xp.where(norms > threshold, share, zero + 0.0 * norms))
 
     def _rest(self, u: Array, end: Array) -> Array:
-        xp, norms, weight = _xp(u), self._norms(u), _like(u, self.weight)
-        one = xp.ones_like(norms)
+        xp, norms = _xp(u), self._norms(u)
+        weight, one = _like(norms, self.weight), xp.ones_like(norms)
         share = xp.where(norms > weight, weight / xp.where(norms > 0, norms, one), one)
         return u * self._spread(u, share)
 
@@ -350,6 +363,8 @@ def refuse_both(bounds: Any, penalty: Any) -> None:
 
 def check_term(term: Any) -> None:
     """Can it be a simple term?"""
+    if isinstance(term, type):
+        raise TypeError(f"penalty={term.__name__} is a class; pass an object: {term.__name__}(...)")
     if not all(callable(getattr(term, name, None)) for name in ("value", "prox")):
         raise TypeError(
             f"penalty={term!r} must be one of {TERMS}, with its parameters, or an object with "

@@ -14,7 +14,6 @@ from types import ModuleType
 
 import numpy as np
 from array_api_compat import is_numpy_array
-from numpy.typing import NDArray
 
 from momentous.io.types import AnyFunction
 from momentous.testbed.problem import Array, Problem, Vector
