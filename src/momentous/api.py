@@ -416,7 +416,8 @@ def minimize(*args: Any, **keywords: Any) -> Result:
     (``NO_PROGRESS``): rescale the objective.  It does depend on the unit of x: the first step of
     L-BFGS, also within "auto", is of length 1, and the other methods probe the curvature at a
     distance of sqrt(u) max(1, norm(x0)), u the unit roundoff, which is in proportion where
-    norm(x0) >= 1.
+    norm(x0) >= 1.  With bounds or a penalty ``tol`` has the unit of x as well: it is compared with
+    the length of a step, x - prox(x - g, 1), which may be short where g is large.
 
     A function without a lower bound ends with ``Status.UNBOUNDED`` as soon as f and x have left
     all scales of the start behind (by 1e20; `momentous.core.stopping.unbounded` says how).  That

@@ -37,7 +37,8 @@ def starts(problem: Boxed, count: int = 5) -> np.ndarray:
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize(
-    ("method", "parameters"), [("auto", {}), ("lbfgs", {}), ("lbfgs", {"memory": 5})]
+    ("method", "parameters"),
+    [("auto", {}), ("lbfgs", {}), ("lbfgs", {"memory": 5}), ("ada-ragd", {}), ("ada-rhb", {})],
 )
 def test_exact_lanes_in_a_box_have_the_bits_of_single_runs(seed, method, parameters) -> None:
     problem = random_box(seed)

@@ -75,3 +75,47 @@ def test_compiled_refusals(problem):
         solve(problem, jnp.zeros(12), penalty=L1(), method="ada-ragd")
     with pytest.raises(TypeError, match="must be one of L1"):
         solve(problem, jnp.zeros(12), penalty=0.1)
+
+
+@pytest.mark.slow
+def test_there_are_no_derivatives_in_either_mode():
+    """By weights and by args, of x, fun and aux: NaN, never a silent 0."""
+    from momentous.jax import solve
+
+    def fun(x, a):
+        return jnp.sum((x["one"] - a) ** 2) + jnp.sum(x["two"] ** 2), (x["one"] * 2, 3)
+
+    def solved(weight, a):
+        start = {"one": jnp.zeros(2), "two": jnp.zeros(1)}
+        found = solve(fun, start, (a,), penalty=L1(weight), has_aux=True, method="lbfgs")
+        return found.x["one"], found.fun, found.aux[0]
+
+    given = jnp.asarray(0.1), jnp.asarray(2.0)
+    assert solved(*given)[0] == pytest.approx(1.95, abs=1e-4)
+    for by in (0, 1):
+        change = tuple(jnp.asarray(float(i == by)) for i in range(2))
+        made = jax.jvp(solved, given, change)[1], jax.jacrev(solved, by)(*given)
+        for leaf in jax.tree.leaves(made):
+            assert np.isnan(leaf).all()
+        assert np.isnan(jax.grad(lambda *of: solved(*of)[1], by)(*given))
+
+
+@pytest.mark.slow
+def test_values_of_failed_runs_have_no_derivatives_in_either_mode():
+    from momentous.jax import solve
+
+    def value(a):
+        fun, options = lambda x, a: jnp.sum((x - a) ** 4), {"method": "lbfgs"}
+        return solve(fun, jnp.zeros(2), (a,), max_evaluations=2, **options).fun
+
+    assert np.isnan(jax.grad(value)(3.0))
+    assert np.isnan(jax.jvp(value, (3.0,), (1.0,))[1])
+
+
+def test_weights_may_be_lists():
+    from momentous.jax import solve
+
+    found = solve(
+        lambda x: jnp.sum((x - 1.0) ** 2), jnp.zeros(2), penalty=L1([0.0, 9.0]), method="lbfgs"
+    )
+    np.testing.assert_allclose(found.x, [1.0, 0.0], atol=1e-5)

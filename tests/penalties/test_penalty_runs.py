@@ -7,6 +7,7 @@ from scipy import optimize
 import momentous
 from momentous import (
     L1,
+    AdaRAGD,
     Ball,
     Box,
     Checkpoint,
@@ -284,6 +285,21 @@ def test_tensors_of_torch_are_minimised_as_arrays_are(term):
     np.testing.assert_allclose(result.x.numpy(), host.x, atol=1e-6)
 
 
+def test_messages_speak_of_proximal_gradients():
+    def nowhere_else(x):
+        return 1.0 if (x == 1.0).all() else np.inf, 2 * x
+
+    found = minimize(nowhere_else, np.ones(3), jac=True, penalty=L1(), method=ProjectedGradient())
+    assert found.status == Status.NO_PROGRESS
+    assert "at proximal gradient norm" in found.message
+    assert "projected" not in found.message
+
+
+class Longer(L1):
+    def prox(self, x, step):
+        return np.append(x, 0.0)
+
+
 def test_what_cannot_be_is_refused_in_words():
     fun, x0 = squares(*data()), np.zeros(D)
     with pytest.raises(ValueError, match=r"'cg' does not take one; these do: auto, .*lbfgs"):
@@ -292,9 +308,33 @@ def test_what_cannot_be_is_refused_in_words():
         minimize(fun, x0, jac=True, penalty=L1(), bounds=(0, 1))
     with pytest.raises(TypeError, match="must be one of L1"):
         minimize(fun, x0, jac=True, penalty=0.1)
+    with pytest.raises(ValueError, match=r"fast='ada-ragd' of 'safeguarded' does not take one"):
+        minimize(fun, x0, jac=True, penalty=L1(), method=Safeguarded(fast=AdaRAGD()))
+    with pytest.raises(TypeError, match=r"penalty=L1 is a class; pass an object: L1\("):
+        minimize(fun, x0, jac=True, penalty=L1)
+    for term in (L1(np.ones((2, D))), ElasticNet([1.0, 2.0]), GroupL2([1.0, 2.0], np.arange(D))):
+        with pytest.raises(ValueError, match=r"numbers of shape .* groups of shape \(25,\)"):
+            minimize(fun, x0, jac=True, penalty=term)
+    for count in (D - 1, D + 1):
+        with pytest.raises(ValueError, match=f"{count} labels, and x of shape .* has 25 entries"):
+            minimize(fun, x0, jac=True, penalty=GroupL2(1.0, np.arange(count)))
     with pytest.raises(ValueError, match="it must keep both"):
-        minimize(fun, x0, jac=True, penalty=L1(np.ones((2, D))))
+        minimize(fun, x0, jac=True, penalty=Longer())
     with pytest.raises(ValueError, match="inner="):
         minimize(fun, x0, jac=True, penalty=L1(), inner=lambda a, b: float(a @ b))
     with pytest.warns(RuntimeWarning, match="infinite at x0: the run starts at prox"):
         assert minimize(fun, x0, jac=True, penalty=Simplex()).success
+
+
+@pytest.mark.parametrize("term", [L1(0.0), L1(1e-9), GroupL2(1e-9), ElasticNet(1e-9, 0.0)])
+@pytest.mark.parametrize(("dtype", "far", "slope"), [("f4", 1e6, 2e-8), ("f8", 1e12, 1e-17)])
+def test_far_from_0_no_small_gradient_is_taken_for_none(term, dtype, far, slope):
+    """x - g is x there: slope |x|^2/2, of gradient norms above tol at the start."""
+
+    def fun(x):
+        x = x.astype(float)
+        return slope * float(x @ x) / 2, (slope * x).astype(dtype)
+
+    found = minimize(fun, np.full(3, far, dtype), jac=True, penalty=term, tol=1e-7)
+    assert found.success
+    assert np.linalg.norm(slope * found.x.astype(float)) < 1e-7 + 3e-9

@@ -6,6 +6,7 @@ import pytest
 from scipy import optimize
 
 from momentous import L1, Ball, Box, ElasticNet, GroupL2, NonNegative, Simplex
+from momentous.core.penalties import Penalty
 
 D = 6
 LABELS = [0, 2, 1, 0, 2, 2]
@@ -152,3 +153,63 @@ def test_terms_are_the_same_in_every_library(library, dtype):
 def test_negative_weights_are_refused(make, wrong):
     with pytest.raises(ValueError, match="must be finite and >= 0"):
         make(wrong)
+
+
+def gap(term, x, g):
+    """As a run measures it."""
+    return Penalty(term).gap(None, x, g)
+
+
+class Own:
+    """L1 as a user would write it."""
+
+    def value(self, x):
+        return np.sum(np.abs(x))
+
+    def prox(self, x, t):
+        x -= np.clip(x, -t, t)
+        return x
+
+
+MEASURED = {name: TERMS[name] for name in TERMS if name not in ("NonNegative", "Box")}
+MEASURED |= {"Own": Own(), "ElasticNet": ElasticNet(0.4, 0.0)}  # whose ridge is counted in g
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_the_measure_is_that_of_the_prox(name):
+    term = MEASURED[name]
+    for scale in (1e-3, 1.0, 1e3):
+        for x, g in zip(points(20, 10), scale * points(20, 11), strict=True):
+            expected = x - term.prox(x - g, 1.0)
+            np.testing.assert_allclose(gap(term, x, g), expected, atol=1e-14 * (1 + scale))
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch", "jax.numpy", "array_api_strict"])
+def test_the_measure_loses_no_small_gradient_and_no_small_point(library):
+    """Of float32: x - g is x, or -g."""
+    xp = pytest.importorskip(library)
+
+    def measured(term, x, g):
+        x, g = (xp.asarray(np.asarray(each, "f4").copy()) for each in (x, g))
+        return np.asarray(gap(term, x, g))
+
+    far, small = np.full(4, 1e6), np.asarray([1e-3, -2e-3, 3e-3, 1e-3])
+    for term in (L1(0.0), GroupL2(0.0), Ball(1e30)):
+        np.testing.assert_allclose(measured(term, far, small), small, rtol=1e-6)
+    np.testing.assert_allclose(measured(L1(1e-3), far, small), small + 1e-3, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(measured(GroupL2(2e-3), far, small), small + 1e-3, rtol=1e-5)
+    on_faces = measured(Simplex(4e6), far, small)
+    np.testing.assert_allclose(on_faces - on_faces.mean(), small - small.mean(), rtol=1e-5)
+    # And where the gradient is large, and x far from the end of the step.
+    steep, near = np.asarray([1e9, 0.0, 0.0, 0.0]), np.asarray([0.5, 0.0, 0.0, 0.5])
+    np.testing.assert_allclose(measured(Ball(1.0), near, steep), [1.5, 0, 0, 0.5], rtol=1e-6)
+    np.testing.assert_allclose(measured(Simplex(), near, -steep), [-0.5, 0, 0, 0.5], rtol=1e-6)
+
+
+@pytest.mark.parametrize(("dtype", "far"), [("f8", 1e17), ("f4", 1e9), ("f4", 3e7)])
+def test_far_points_are_projected_onto_the_simplex(dtype, far):
+    with np.errstate(all="raise"):
+        assert Simplex().prox(np.asarray([far, 0.0, 1.0], dtype), 1.0).tolist() == [1.0, 0.0, 0.0]
+        both = Simplex().prox(np.asarray([far, 0.0, far], dtype), 1.0)
+        assert both.tolist() == [0.5, 0.0, 0.5]
+        assert Simplex(0.0).prox(np.asarray([far, 0.0, 1.0], dtype), 1.0).tolist() == [0.0] * 3

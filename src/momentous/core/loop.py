@@ -577,6 +577,7 @@ class Run(Iterator[IntermediateResult]):
             ending = Ending(ending.status, message, ending.numbers)
         if oracle.noun != "gradient":  # what methods call the gradient
             message = ending.message.replace("the gradient is", f"the {oracle.noun} is")
+            message = message.replace("projected gradient", oracle.noun)
             ending = Ending(ending.status, message, ending.numbers)
         started = perf_counter()
         oracle.limit = math.inf

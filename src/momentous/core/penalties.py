@@ -44,14 +44,25 @@ def _like(x: Array, weight: Any) -> Any:
     """A number as it is; weights as an array of the library, dtype and device of x."""
     if isinstance(weight, int | float):
         return weight
-    return _xp(x).asarray(weight, dtype=x.dtype, **_where(x))
+    made = _xp(x).asarray(weight, dtype=x.dtype, **_where(x))
+    pairs = zip(made.shape[::-1], x.shape[::-1], strict=False)
+    if len(made.shape) > len(x.shape) or any(a not in (1, b) for a, b in pairs):
+        raise ValueError(
+            f"a penalty has numbers of shape {tuple(made.shape)} for entries or groups of shape "
+            f"{tuple(x.shape)}; give one number, or one for each"
+        )
+    return made
 
 
-def _check(term: Any, *names: str, least: float = 0.0) -> None:
+def _check(term: Any, *names: str) -> None:
+    """Numbers are finite and >= 0; a list is an array from here on."""
     for name in names:
         value = getattr(term, name)
-        if isinstance(value, int | float | np.ndarray | list | tuple) and not (
-            np.all(np.asarray(value, float) >= least) and np.all(np.isfinite(value))
+        if isinstance(value, list | tuple):
+            value = np.asarray(value, float)
+            object.__setattr__(term, name, value)
+        if isinstance(value, int | float | np.ndarray) and not (
+            np.all(np.asarray(value, float) >= 0.0) and np.all(np.isfinite(value))
         ):
             raise ValueError(f"{type(term).__name__}: {name}={value!r} must be finite and >= 0")
 
@@ -131,6 +142,11 @@ class GroupL2:
         """Of the groups."""
         xp = _xp(x)
         if self.groups is not None:
+            if len(self.groups) != math.prod(x.shape):
+                raise ValueError(
+                    f"GroupL2: groups= has {len(self.groups)} labels, and x of shape "
+                    f"{tuple(x.shape)} has {math.prod(x.shape)} entries; give one label per entry"
+                )
             places = xp.asarray(self._places[1], **_where(x))
             flat = xp.concat([xp.reshape(x, (-1,)), xp.zeros(1, dtype=x.dtype, **_where(x))])
             x = xp.reshape(xp.take(flat, xp.reshape(places, (-1,)), axis=0), places.shape)
@@ -146,13 +162,20 @@ class GroupL2:
 
     def value(self, x: Array) -> Any:
         norms = self._norms(x)
-        return _xp(x).sum(norms * _like(x, self.weight), dtype=float)
+        return _xp(x).sum(norms * _like(norms, self.weight), dtype=float)
 
     def prox(self, x: Array, step: Any) -> Array:
-        xp, norms, threshold = _xp(x), self._norms(x), step * _like(x, self.weight)
+        xp, norms = _xp(x), self._norms(x)
+        threshold = step * _like(norms, self.weight)
         zero = xp.zeros_like(norms)
         share = 1.0 - threshold / xp.where(norms > threshold, norms, zero + 1.0)
         return x * self._spread(x, xp.where(norms > threshold, share, zero + 0.0 * norms))
+
+    def _rest(self, u: Array, end: Array) -> Array:
+        xp, norms = _xp(u), self._norms(u)
+        weight, one = _like(norms, self.weight), xp.ones_like(norms)
+        share = xp.where(norms > weight, weight / xp.where(norms > 0, norms, one), one)
+        return u * self._spread(u, share)
 
 
 def _outside(xp: Any, outside: Any) -> Any:
@@ -192,6 +215,13 @@ class NonNegative(Box):
     upper: Any = dataclasses.field(default=None, init=False)
 
 
+def _shared(x: Array, total: Any, inside: Array) -> Array:
+    """The sum of each row of x, less the total, over the number of those inside (at least one)."""
+    xp = _xp(x)
+    number = xp.sum(xp.astype(inside, x.dtype), axis=-1, keepdims=True)
+    return (xp.sum(x, axis=-1, keepdims=True) - total) / xp.maximum(number, xp.ones_like(number))
+
+
 @dataclasses.dataclass(frozen=True)
 class Simplex:
     """x >= 0 with the sum ``total``; where x has more axes, each of its rows (along the last).
@@ -215,15 +245,21 @@ class Simplex:
 
     def prox(self, x: Array, step: Any) -> Array:
         xp = _xp(x)
+        x = x - xp.max(x, axis=-1, keepdims=True)  # theta moves with x, which may be large
         u = xp.sort(x, axis=-1, descending=True)
         count = xp.arange(1, x.shape[-1] + 1, dtype=x.dtype, **_where(x))
         theta = xp.max((xp.cumulative_sum(u, axis=-1) - self.total) / count, axis=-1, keepdims=True)
         inside = x > theta
         y = xp.where(inside, x - theta, xp.zeros_like(x))
-        # The sum by the small numbers: f may change much with it, and x and theta may be large.
-        number = xp.sum(xp.astype(inside, x.dtype), axis=-1, keepdims=True)
-        off = (xp.sum(y, axis=-1, keepdims=True) - self.total) / number
+        # The sum by the small numbers: f may change much with it.
+        off = _shared(y, self.total, inside)
         return xp.where(inside, xp.maximum(y - off, xp.zeros_like(x)), y)
+
+    def _rest(self, u: Array, end: Array) -> Array:
+        """The smaller of u and theta."""
+        xp, inside = _xp(u), end > 0.0
+        theta = _shared(xp.where(inside, u - end, xp.zeros_like(u)), 0.0, inside)
+        return xp.where(inside, theta, u)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -246,6 +282,27 @@ class Ball:
         one = xp.ones_like(norm)
         return x * xp.where(norm > self.radius, self.radius / xp.where(norm > 0, norm, one), one)
 
+    def _rest(self, u: Array, end: Array) -> Array:
+        xp = _xp(u)
+        norm = xp.linalg.vector_norm(u)
+        zero = xp.zeros_like(norm)
+        over = 1.0 - self.radius / xp.where(norm > 0, norm, zero + 1.0)
+        return u * xp.where(norm > self.radius, over, zero)
+
+
+def _gap(term: Any, x: Array, g: Array) -> Array:
+    """x - prox(x - g, 1), where neither a small g nor a small x is lost beside the other: with
+    u = x - g it is also g + (u - prox(u)), and ``_rest`` of a term is u - prox(u) without the
+    difference."""
+    xp = _xp(x)
+    if type(term) is L1:
+        weight = _like(x, term.weight)
+        return xp.minimum(xp.maximum(x, g - weight), g + weight)
+    u, end = x - g, term.prox(x - g, 1.0)  # a prox may write into what it is given
+    rest = vars(type(term)).get("_rest")  # not that of a subclass, whose prox may be another
+    left = u - end if rest is None else rest(term, u, end)
+    return xp.where(xp.abs(g) < xp.abs(x), g + left, x - end)
+
 
 class Penalty:
     """A simple term as rules ask for it: of a machine or a space, on the host.
@@ -260,9 +317,9 @@ class Penalty:
         if isinstance(given, ElasticNet):
             self.term, self.ridge = L1(given.weight), given.ridge
 
-    def apply(self, m: Entries, function: Any, x: Array, *numbers: Any) -> Any:
-        """What a function of the whole array makes of x."""
-        made = function(x, *numbers)
+    def apply(self, m: Entries, function: Any, x: Array, *others: Any) -> Any:
+        """What a function of whole arrays makes of x, and of a step or another array."""
+        made = function(x, *others)
         return np.asarray(made) if isinstance(made, np.generic) else made
 
     def value(self, m: Entries, x: Array) -> Any:
@@ -283,8 +340,7 @@ class Penalty:
 
     def gap(self, m: Any, x: Array, gradient: Array) -> Array:
         """x - prox(x - g, 1): 0 exactly at first-order points of f + h."""
-        there = self.prox(m, m.combination(x, -1.0, gradient), 1.0)
-        return m.combination(x, -1.0, there)
+        return self.apply(m, functools.partial(_gap, self.term), x, gradient)
 
     def size(self, m: Any, x: Array, gradient: Array) -> Any:
         """|x - prox(x - g, 1)|, not finite where an entry of the gradient is not."""
@@ -307,6 +363,8 @@ def refuse_both(bounds: Any, penalty: Any) -> None:
 
 def check_term(term: Any) -> None:
     """Can it be a simple term?"""
+    if isinstance(term, type):
+        raise TypeError(f"penalty={term.__name__} is a class; pass an object: {term.__name__}(...)")
     if not all(callable(getattr(term, name, None)) for name in ("value", "prox")):
         raise TypeError(
             f"penalty={term!r} must be one of {TERMS}, with its parameters, or an object with "

@@ -18,7 +18,7 @@ from momentous.core.penalties import refuse_both
 from momentous.core.status import Status
 from momentous.jax.bounds import tree_of_bounds
 from momentous.jax.driver import Driver
-from momentous.jax.implicit import Function, at_bounds, change_of_solution, no_change
+from momentous.jax.implicit import Function, at_bounds, change_of_solution, changes, no_change
 from momentous.jax.penalties import TreePenalty, as_argument
 from momentous.jax.vectors import Scalar, Tree, number
 from momentous.methods.registry import in_box, method_class
@@ -98,8 +98,10 @@ def solve(
     penalty : optional
         A simple term beside fun, as for `momentous.minimize`: ``fun`` of the solution is of both,
         ``grad_norm`` the norm of x - prox(x - gradient, 1).  Weights may be arrays of a compiled
-        program, and vmapped.  A pytree other than one array is one flat vector to it.  Solutions
-        with a penalty have no derivative (NaN).
+        program, and vmapped.  A pytree other than one array is one flat vector to it.  A term of
+        your own is read once, as fun is: change it by making another object, or register its class
+        as a pytree, with the numbers that may change as leaves.  Solutions with a penalty have no
+        derivative (NaN).
     **parameters
         Those of the method, if it is given by name.
 
@@ -230,8 +232,16 @@ def _solution(
         # The gradient is zero there: that x moves changes no value, but where it is at a bound.
         along = jax.tree.map(jnp.zeros_like, x) if held is None else held[1]
         value = jax.jvp(lambda *of: problem.fun(*of)[0], (x, given), (along, change))[1]
-        value = number(jnp.where(good, value, jnp.nan))
+        # By products, which are NaN in reverse mode, too; a choice between numbers is 0 there.
+        value = number(value * jnp.where(good, 1.0, jnp.nan))
+        made = dx, value, daux
+        if term is not None:
+            leaves = [leaf for leaf in jax.tree.leaves(tangents[5]) if changes(leaf)]
+            lost = sum((jnp.sum(leaf) * jnp.nan for leaf in leaves), jnp.sum(value) * jnp.nan)
+            made = jax.tree.map(
+                lambda leaf: leaf + lost.astype(leaf.dtype) if changes(leaf) else leaf, made
+            )
         rest = jax.tree.map(no_change, found)
-        return found, rest._replace(x=dx, fun=value, aux=daux)
+        return found, rest._replace(x=made[0], fun=made[1], aux=made[2])
 
     return smooth(x0, given, key, most, sides, term)  # type: ignore[no-any-return]

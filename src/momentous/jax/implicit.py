@@ -103,8 +103,13 @@ def conjugate_gradients(product: Callable[[Any], Any], b: Any) -> tuple[Any, Sca
     return jnp.where(found, u, jnp.nan), found
 
 
+def changes(leaf: Any) -> bool:
+    """Is it of real numbers, which have derivatives, or itself such a derivative?"""
+    return bool(jnp.issubdtype(jnp.result_type(leaf), jnp.inexact))
+
+
 def no_change(leaf: Any) -> Any:
     """The derivative of what does not depend on the arguments."""
-    if jnp.issubdtype(jnp.result_type(leaf), jnp.inexact):
+    if changes(leaf):
         return jnp.zeros_like(leaf)
     return np.zeros(np.shape(leaf), jax.dtypes.float0)

@@ -48,11 +48,15 @@ class TreePenalty(Penalty):
     def __init__(self, given: Any):
         super().__init__(given.term if isinstance(given, OwnTerm) else given)
 
-    def apply(self, m: Any, function: Any, x: Tree, *numbers: Any) -> Any:
+    def apply(self, m: Any, function: Any, x: Tree, *others: Any) -> Any:
+        def whole(each: Any, dtype: Any = None) -> Any:
+            leaves = jax.tree.leaves(each)
+            return jnp.asarray(leaves[0], dtype) if len(leaves) == 1 else m.entries(each)
+
         leaves, tree = jax.tree.flatten(x)
-        whole = leaves[0] if len(leaves) == 1 else m.entries(x)
-        made = function(whole, *(jnp.asarray(each, whole.dtype) for each in numbers))
-        if not numbers:  # a value
+        entries = whole(x)
+        made = function(entries, *(whole(each, entries.dtype) for each in others))
+        if not others:  # a value
             return made
         return tree.unflatten([made]) if len(leaves) == 1 else m.vector(made)
 

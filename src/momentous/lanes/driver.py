@@ -98,9 +98,7 @@ class Driver:
         """Where to evaluate; and what is known there, in the lanes for which that is said."""
         m, last = self.m, batch.last
         ask = self.rule.ask(m, batch.memory)
-        point, known = ask.point, ask.known
-        if m.box is not None:  # never outside; rules ask inside, and there this changes nothing
-            point = m.box.clip(m, point)
+        point, known = m.inside(ask.point), ask.known
         free = m.same(point, last.point)
         if known.point is not None and known.gradient is not None:
             also = m.same(point, known.point) & m.no(free)

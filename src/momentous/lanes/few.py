@@ -38,6 +38,11 @@ class Alone(Host):
     def restarts(events: tuple[Event, ...]) -> int:
         return sum(event.kind in RESTARTS for event in events)
 
+    def inside(self, x: Array) -> Array:
+        """A point inside is itself: it may be one that is known (`same`)."""
+        kept = x if self.box is None else self.box.clip(self, x)
+        return x if kept is x or np.array_equal(x, kept) else kept
+
     @staticmethod
     def passed_on(ask: Ask, rule: Any) -> Ask:
         return Ask(ask.point, ask.need, ask.again, ask.known)

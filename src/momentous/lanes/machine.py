@@ -373,6 +373,10 @@ class Lanes(ArrayMachine):
     def dot(self, formula: Callable[..., tuple[Array, Array]], *vectors: Array) -> Any:
         return self.inner(*formula(self.xp, *vectors))
 
+    def inside(self, x: Array) -> Array:
+        """Never outside of the box; rules ask inside, and there this changes nothing."""
+        return x if self.box is None else self.box.clip(self, x)
+
     def last(self, a: Array) -> Array:
         places = self.xp.where(a != 0.0, self.xp.arange(1, a.shape[-1] + 1, device=self.device), 0)
         return self.xp.where(places == self.xp.max(places, axis=-1, keepdims=True), a, 0.0)

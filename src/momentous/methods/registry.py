@@ -122,9 +122,12 @@ def in_box(method: Method, argument: str = "bounds=") -> Method:
         able, does_not = "takes_penalty", "does not take one"
     try:
         kept = method.in_box()
-        for part in (kept, *kept.parameters().values()):
+        if not getattr(kept, able):
+            raise ValueError(f"{argument}: the method {method.name!r} {does_not}")
+        for name, part in kept.parameters().items():
             if isinstance(part, Method) and not getattr(part, able):
-                raise ValueError(f"{argument}: the method {method.name!r} {does_not}")
+                given = method.parameters()[name].name
+                raise ValueError(f"{argument}: {name}={given!r} of {method.name!r} {does_not}")
         return kept
     except ValueError as error:
         those = ", ".join(name for name, cls in REGISTRY.items() if getattr(cls, able))
