@@ -146,3 +146,11 @@ def test_the_imputer_finds_rank_and_ridge_and_row_effects():
         errors[effects] = np.sqrt(np.mean((filled - whole)[gaps] ** 2))
     assert errors[True] < 0.5
     assert errors[False] < 0.5
+
+
+def test_free_effects_of_a_complete_table_leave_sums_of_rounding_and_still_a_certificate():
+    table = np.array([[2, -4], [-1, 2], [0, 3], [-1, 0], [-1, 1], [1, -5], [1, -2], [-2, 3.0]])
+    for size in range(3, 9):
+        imputer = LowRankImputer(rank="auto", row_effects=True, **OPTIONS).fit(table[:size])
+        assert imputer.certificate_.verdict is Verdict.GLOBAL
+        assert imputer.n_iter_ < 1000

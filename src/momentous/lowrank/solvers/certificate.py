@@ -281,13 +281,15 @@ class Dual:
         shape = (len(cols), len(cols))
         system = LinearOperator(shape, without_rows, dtype=np.float64)
         scale = LinearOperator(shape, lambda b: b / cols[:, 0], dtype=np.float64)
+        # The system is singular: a right side of rounding alone must not be divided by rounding.
+        floor = 1e-15 * math.sqrt(self.total(self.y**2) * float(np.max(cols)))
         for _ in range(2):  # the second one for what rounding leaves over
             own, rest = (
                 self._product_with(which, self.data[which])(np.ones((size, 1)))
                 for which, size in enumerate((len(cols), len(rows)))
             )
             rest = rest - (seen_back(own / rows) if both else 0.0)
-            b = cg(system, rest[:, 0], rtol=1e-12, atol=0.0, maxiter=500, M=scale)[0][:, None]
+            b = cg(system, rest[:, 0], rtol=1e-12, atol=floor, maxiter=500, M=scale)[0][:, None]
             a = (own - seen(b)) / rows if both else np.zeros_like(own)
             for which, (mine, theirs) in enumerate(((a, b), (b, a))):
                 side = self.sides[which]

@@ -110,7 +110,8 @@ def without_surplus(objective: LowRankObjective, x: Floats) -> tuple[LowRankObje
     a, b = (side / np.sqrt(np.maximum(sizes, 1e-300)) for side in (U, V))
     slopes = dual.summed(np.einsum("ik,ik->k", a, dual.times(b))) - 1.0
     best = sizes + slopes / dual.curvatures(a / dual.roots[0], b / dual.roots[1])
-    kept = (best > 0.0) & (sizes > FAINT * sizes[0])
+    # A slope that overflows says nothing: its column stays.
+    kept = ((best > 0.0) | ~np.isfinite(best)) & (sizes > FAINT * sizes[0])
     if not kept.any():
         kept[0], U, V = True, 0.0 * U, 0.0 * V
     P, Q = (
