@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from convex_problems import KINDS, OPTIMA, RIDGES, options, ratings
@@ -9,9 +11,10 @@ from convex_problems import KINDS, OPTIMA, RIDGES, options, ratings
 from momentous.lowrank import LowRankObjective, Ratings, Verdict, certify, find_loss
 from momentous.lowrank.losses import Loss
 from momentous.lowrank.model import fit_model
-from momentous.lowrank.solvers import certificate
+from momentous.lowrank.solvers import certificate, rank_search
 from momentous.lowrank.solvers.certificate import Dual, examine
 from momentous.lowrank.solvers.fit import FitConfig, solve
+from momentous.lowrank.solvers.rank_search import search_rank
 
 PROBLEMS = [(loss, seed) for loss in RIDGES for seed in range(len(KINDS))]
 
@@ -177,3 +180,36 @@ def test_the_optimum_of_a_twin_of_movielens_is_found_with_a_gap_below_1e_5():
     assert fit.objective * known.nnz == pytest.approx(86932.5066, rel=1e-5)
     again = fit.model.certify(1e-5)  # with another random vector
     assert again.relative_gap <= 2e-5
+
+
+def far_below_the_ridge():
+    """Entries whose best factors are 0, where the bound of sigma takes Lanczos steps."""
+    rng = np.random.default_rng(0)
+    rows, cols = np.nonzero(rng.random((600, 500)) < 0.05)
+    entries = Ratings(rows, cols, rng.standard_normal(rows.size), (600, 500))
+    sigma = np.linalg.norm(entries.to_sparse().toarray(), 2)
+    return LowRankObjective(entries, 4, "squared", 0.0, 1.05 * sigma, backend="numpy")
+
+
+def test_without_factors_a_loose_bound_of_sigma_is_not_enough_and_the_search_ends():
+    objective = far_below_the_ridge()
+    assert 600 * 500 > certificate.DENSE
+    assert certify(objective, np.zeros(objective.dimension)).relative_gap <= 1e-4
+    start = objective.random_start(np.random.default_rng(0))
+    *_, found = search_rank(objective, start, max_sweeps=50)
+    assert found.certificate.verdict is Verdict.GLOBAL
+
+
+@pytest.mark.parametrize("columns", [0, 1])
+def test_a_search_ends_where_neither_sweeps_nor_looks_decide(monkeypatch, columns):
+    objective, looks = far_below_the_ridge(), []
+
+    def undecided(objective, x, *rest, **more):
+        looks.append(objective.rank)
+        found, _ = examine(objective, x)
+        escape = certificate.Escape(np.zeros((600, columns)), np.zeros((500, columns)))
+        return dataclasses.replace(found, verdict=Verdict.UNDECIDED), escape
+
+    monkeypatch.setattr(rank_search, "examine", undecided)
+    for _ in search_rank(objective, np.zeros(objective.dimension), max_sweeps=12):
+        assert len(looks) <= 12

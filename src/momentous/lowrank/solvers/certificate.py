@@ -157,8 +157,10 @@ def examine(
             "ridge above 0; take a small one"
         )
     dual = Dual(objective, x)
-    # The gap is about the penalty times sigma - 1: less than this makes no difference.
-    sigma, pairs = _norm(dual, 0.1 * tol * dual.value / max(dual.penalty, TINY), steps, seed)
+    # The gap is about the penalty times sigma - 1, and without factors the value times its square:
+    # less than this makes no difference.
+    enough = min(0.1 * tol * dual.value / max(dual.penalty, TINY), math.sqrt(0.1 * tol))
+    sigma, pairs = _norm(dual, enough, steps, seed)
     gap = max(dual.value - dual.bound(1.0 / max(1.0, sigma)), 0.0) + ROUNDING * abs(dual.value)
     escape, decrease = dual.escape(pairs)
     count, ridge, value = objective.nnz, objective.ridge, dual.value

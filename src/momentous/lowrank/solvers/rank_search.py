@@ -52,7 +52,7 @@ def search_rank(
     The objective's rank is that of x, where the search begins.
     """
     sweeps, count = 0, GROWING
-    while True:
+    for _ in range(max_sweeps):  # looks, where sweeps have come to an end: no more than sweeps
         result, x = _sweep(objective, x, min(count, max_sweeps - sweeps), callback)
         sweeps += int(result.nit)
         before = objective.rank
@@ -64,6 +64,8 @@ def search_rank(
             return
         room = min(objective.ratings.whole.shape) - objective.rank
         added = min(escape.right.shape[1], max(objective.rank, FIRST_RANK), room)
+        if not added and not result.nit:  # neither sweeps nor columns lead on
+            return
         if added:
             objective, x = _with_columns(objective, x, *(one[:, :added] for one in escape))
         # Where the columns stay the same, momentum is worth more than another look.
