@@ -11,6 +11,7 @@ from convex_problems import KINDS, OPTIMA, RIDGES, options, ratings
 from momentous.lowrank import LowRankObjective, Ratings, Verdict, certify, find_loss
 from momentous.lowrank.losses import Loss
 from momentous.lowrank.model import fit_model
+from momentous.lowrank.penalty import Penalty
 from momentous.lowrank.solvers import certificate, rank_search
 from momentous.lowrank.solvers.certificate import Dual, examine
 from momentous.lowrank.solvers.fit import FitConfig, solve
@@ -193,7 +194,7 @@ def far_below_the_ridge():
 
 def test_without_factors_a_loose_bound_of_sigma_is_not_enough_and_the_search_ends():
     objective = far_below_the_ridge()
-    assert 600 * 500 > certificate.DENSE
+    assert certificate.DENSE < 600 * 500
     assert certify(objective, np.zeros(objective.dimension)).relative_gap <= 1e-4
     start = objective.random_start(np.random.default_rng(0))
     *_, found = search_rank(objective, start, max_sweeps=50)
@@ -213,3 +214,19 @@ def test_a_search_ends_where_neither_sweeps_nor_looks_decide(monkeypatch, column
     monkeypatch.setattr(rank_search, "examine", undecided)
     for _ in search_rank(objective, np.zeros(objective.dimension), max_sweeps=12):
         assert len(looks) <= 12
+
+
+def test_free_biases_whose_sums_cannot_be_made_zero_leave_the_gap_infinite(monkeypatch):
+    n = 200  # a chain of entries, which biases alone fit: the optimum is 0, slow to project to
+    rows, cols = np.repeat(np.arange(n), 2)[:-1], np.repeat(np.arange(n), 2)[1:]
+    entries = Ratings(rows, cols, np.where(np.arange(rows.size) % 2 == 0, 1.0, -1.0), (n, n))
+    penalty = Penalty(100.0, bias_ridge=0.0, weighting=0.0, biases=True)
+    objective = LowRankObjective(entries, 1, "squared", 0.0, penalty, backend="numpy")
+    x = np.zeros(objective.dimension)
+    assert Dual(objective, x).reach >= 1.0  # what rounding leaves is not free at biases of 0
+    assert certify(objective, x).relative_gap == pytest.approx(1.0)
+    monkeypatch.setattr(certificate, "BALANCING", 10)
+    found = certify(objective, x)
+    assert found.gap == np.inf
+    assert found.verdict is Verdict.UNDECIDED
+    assert "sums over rows and columns" in found.message

@@ -68,6 +68,8 @@ STEPS = 150  # of the bidiagonalisation, at most; the bound is valid after any n
 SLACK = 1.25  # by which the bound of sigma - 1 may exceed what is known to be there
 LOOK_EVERY = 4  # steps between two looks at the bound
 DENSE = 1 << 18  # cells of A up to which its norm is computed by an SVD
+BALANCING = 3000  # steps, at most, of the conjugate gradients that make sums of the residual 0
+LEFT_OVER = 1e-9  # of the sum of all |residuals|: the largest sum of one row that counts as 0
 FAINT = 1e-7  # singular values of a factor, relative to the largest, that are left to A22
 # What rounding may add to a norm, and to the gap, relatively: some 1e3 units of double precision.
 ROUNDING = 2e-13
@@ -179,6 +181,15 @@ def examine(
                 f"{decrease / count:.2g} or more; {facts}"
             ),
         )
+    elif not dual.balanced:
+        verdict, message = (
+            Verdict.UNDECIDED,
+            (
+                "undecided: biases without a ridge ask for a residual whose sums over rows and "
+                f"columns are 0, and {BALANCING} steps have not made them so; take a bias_ridge "
+                f"above 0: {facts}"
+            ),
+        )
     else:
         verdict, message = Verdict.UNDECIDED, f"undecided, a longer fit may decide it: {facts}"
     numbers = (gap / count, relative, ridge * sigma, ridge, value / count, decrease / count)
@@ -226,10 +237,14 @@ class Dual:
 
         self.y = -(slopes + self.dense * z)  # Y on the entries
         self.data = [-slopes, -self._entries(1, self.right, self.left)[2]]  # by row, by column
-        self.reach = 0.0  # how far biases without a weight are taken to lie from 0, at most
+        # Biases without a weight are taken to lie within this distance from 0: an assumption, which
+        # matters for sums that rounding leaves over.
+        self.reach, self.balanced = 0.0, True
         if penalty.biases and penalty.bias_ridge == 0.0:
             largest = self.objective.total(float(np.max(np.abs(P[:, r:]), initial=0.0)))
-            self.reach = 2.0 * (largest + float(np.max(np.abs(Q[:, r:]), initial=0.0)))
+            low, high = objective.ratings.whole.value_range
+            spread = max(abs(low - objective.mean), abs(high - objective.mean))
+            self.reach = 2.0 * (largest + float(np.max(np.abs(Q[:, r:]), initial=0.0)) + spread)
             self._project(both=penalty.row_biases)
         self._times, self._back = map(self._product_with, (0, 1), self.data)
 
@@ -252,6 +267,8 @@ class Dual:
 
     def bound(self, s: float) -> float:
         """D(s Y), for an s with s A of norm 1 at most."""
+        if not self.balanced:
+            return -math.inf
         sums = self.times(self.roots[1])[:, 0] * self.roots[0][:, 0], self.back(self.roots[0])[:, 0]
         sums = sums[0], sums[1] * self.roots[1][:, 0]
         value = -self.total(self.objective.loss.conjugate(s * self.y, self.values))
@@ -267,6 +284,7 @@ class Dual:
     def _project(self, *, both: bool) -> None:
         """Y without its sums over columns, and over rows if ``both``: those of a bias that costs
         nothing.  Y - a 1' - 1 b' on the entries, by conjugate gradients for b; a follows from b.
+        ``balanced`` says whether they are 0 then: long chains of entries take many steps.
         """
         if self.dense:
             raise ValueError(
@@ -285,18 +303,26 @@ class Dual:
         scale = LinearOperator(shape, lambda b: b / cols[:, 0], dtype=np.float64)
         # The system is singular: a right side of rounding alone must not be divided by rounding.
         floor = 1e-15 * math.sqrt(self.total(self.y**2) * float(np.max(cols)))
-        for _ in range(2):  # the second one for what rounding leaves over
-            own, rest = (
+
+        def sums() -> list[Matrix]:
+            return [
                 self._product_with(which, self.data[which])(np.ones((size, 1)))
                 for which, size in enumerate((len(cols), len(rows)))
-            )
+            ]
+
+        for _ in range(2):  # the second one for what rounding leaves over
+            own, rest = sums()
             rest = rest - (seen_back(own / rows) if both else 0.0)
-            b = cg(system, rest[:, 0], rtol=1e-12, atol=floor, maxiter=500, M=scale)[0][:, None]
+            b = cg(system, rest[:, 0], rtol=1e-12, atol=floor, maxiter=BALANCING, M=scale)[0]
+            b = b[:, None]
             a = (own - seen(b)) / rows if both else np.zeros_like(own)
             for which, (mine, theirs) in enumerate(((a, b), (b, a))):
                 side = self.sides[which]
                 others = self.objective.backend.to_host(side.groups.others)
                 self.data[which] -= np.repeat(mine[:, 0], side.counts) + theirs[others, 0]
+        left = [float(np.max(np.abs(one), initial=0.0)) for one in sums()]
+        largest = max(left[1], self.objective.total(left[0]) if both else 0.0)
+        self.balanced = largest <= LEFT_OVER * self.total(np.abs(self.y))
         self.y = self.data[0]
 
     # --- A as an operator -------------------------------------------------------------------------
