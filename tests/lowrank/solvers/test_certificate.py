@@ -9,7 +9,7 @@ import pytest
 from convex_problems import KINDS, OPTIMA, RIDGES, options, ratings
 
 from momentous.lowrank import LowRankObjective, Ratings, Verdict, certify, find_loss
-from momentous.lowrank.losses import Loss
+from momentous.lowrank.losses import Loss, Squared
 from momentous.lowrank.model import fit_model
 from momentous.lowrank.penalty import Penalty
 from momentous.lowrank.solvers import certificate, rank_search
@@ -230,3 +230,42 @@ def test_free_biases_whose_sums_cannot_be_made_zero_leave_the_gap_infinite(monke
     assert found.gap == np.inf
     assert found.verdict is Verdict.UNDECIDED
     assert "sums over rows and columns" in found.message
+
+
+@pytest.mark.parametrize("centre", [True, False])
+def test_an_objective_of_rounding_alone_is_known_as_the_optimum(centre):
+    rows, cols = np.nonzero(np.random.default_rng(1).random((30, 20)) < 0.5)
+    constant = Ratings(rows, cols, np.full(rows.size, 3.3), (30, 20))
+    config = FitConfig(rank="auto", backend="numpy", centre=centre, max_iterations=300)
+    fit = fit_model(constant, config)
+    assert config.objective(constant).ridge > 0.1  # the spread of a mean's rounding is no spread
+    assert fit.certificate.verdict is Verdict.GLOBAL
+
+
+def test_a_large_mean_hides_no_gap():
+    entries = ratings("squared", 0)
+    gaps = []
+    for mean in (0.0, 2.0**30):
+        shifted = entries.with_values(entries.values + mean)
+        objective = LowRankObjective(shifted, 2, "squared", 0.0, 1.0, mean=mean, backend="numpy")
+        gaps.append(certify(objective, np.zeros(objective.dimension)).relative_gap)
+    assert gaps[1] == pytest.approx(gaps[0], rel=1e-3)
+
+
+def test_a_loss_without_a_bound_of_its_curvature_is_refused_by_name():
+    class Unbounded(Squared):
+        name = "unbounded"
+
+        def largest_curvature(self, x):
+            return np.inf
+
+    objective = LowRankObjective(ratings("squared", 0), 2, Unbounded(), 0.0, 1.0, backend="numpy")
+    with pytest.raises(ValueError, match=r"unbounded loss has no certificate.*largest_curvature"):
+        certify(objective, np.zeros(objective.dimension))
+
+
+def test_the_certificate_leaves_out_the_balance_term():
+    objective = LowRankObjective(ratings("squared", 0), 2, "squared", 5.0, 1.0, backend="numpy")
+    x = objective.random_start(np.random.default_rng(0), 1.0)
+    assert certify(objective, x).objective == pytest.approx(objective.value(x, balance=0.0))
+    assert objective.value(x) > 1.001 * objective.value(x, balance=0.0)

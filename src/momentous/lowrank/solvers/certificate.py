@@ -73,6 +73,7 @@ LEFT_OVER = 1e-9  # of the sum of all |residuals|: the largest sum of one row th
 FAINT = 1e-7  # singular values of a factor, relative to the largest, that are left to A22
 # What rounding may add to a norm, and to the gap, relatively: some 1e3 units of double precision.
 ROUNDING = 2e-13
+EXACT = 1e-13  # of the losses of zero parameters: less is an objective of rounding alone
 TINY = 1e-300
 
 
@@ -97,13 +98,15 @@ class Certificate:
     gap : float
         The objective is at most this far from the optimum.
     relative_gap : float
-        The same over the objective.
+        The same over the objective (or over 1e-13 of the losses of zero parameters, where the fit
+        is exact but for rounding).
     sigma_max : float
         An upper bound of the largest singular value of the residual (with weights: of the weighted
         residual); at the optimum it is at most ``ridge``.
     ridge : float
     objective, decrease : float
-        The objective of the fit, and by how much at least one column can lower it.
+        The objective of the fit, without the balance term, which no optimum needs, and by how much
+        at least one column can lower it.
     message : str
     """
 
@@ -135,7 +138,9 @@ def certify(
     Parameters
     ----------
     objective : LowRankObjective
-        Its ridge must be above 0, and its loss must have a `Loss.conjugate`.
+        Its ridge must be above 0, and its loss must have a `Loss.conjugate` and a finite
+        `Loss.largest_curvature`.  Its ``balance`` is left out: the certificate is of the objective
+        with a balance of 0, as ``objective.value(x, balance=0.0)`` is.
     x : array
     tol : float
         The relative gap up to which the verdict is GLOBAL.
@@ -166,7 +171,7 @@ def examine(
     gap = max(dual.value - dual.bound(1.0 / max(1.0, sigma)), 0.0) + ROUNDING * abs(dual.value)
     escape, decrease = dual.escape(pairs)
     count, ridge, value = objective.nnz, objective.ridge, dual.value
-    relative = gap / max(abs(value), TINY)
+    relative = gap / max(abs(value), dual.negligible, TINY)
     facts = (
         f"gap {gap / count:.2g} (relative: {relative:.2g}), sigma_max {ridge * sigma:.7g} for "
         f"ridge {ridge:.7g}"
@@ -234,6 +239,10 @@ class Dual:
         self.penalty = 0.5 * (self.total(weights[0] * P * P) + float(np.sum(weights[1] * Q * Q)))
         all_losses = self.total(losses) + 0.5 * self.dense * (self.unseen + squares)
         self.value = all_losses + self.penalty
+        # An exact fit has a value of rounding alone: that of a slope is relative to the mean.
+        mean = objective.mean + 0.0 * z
+        zero = objective.loss.entries(mean, self.values)[0]
+        self.negligible = self.total(EXACT * zero + (EXACT * mean) ** 2)
 
         self.y = -(slopes + self.dense * z)  # Y on the entries
         self.data = [-slopes, -self._entries(1, self.right, self.left)[2]]  # by row, by column
@@ -348,6 +357,11 @@ class Dual:
     def curvatures(self, a: Matrix, b: Matrix) -> Matrix:
         """Bounds of the curvature of phi along each ``a_k b_k'``."""
         bends = np.zeros_like(self.y) + self.objective.loss.largest_curvature(self.values)
+        if self.objective.any(not np.isfinite(bends).all()):
+            raise ValueError(
+                f"the {self.objective.loss.name} loss has no certificate, which needs a finite "
+                "bound of its curvature: give it a method `largest_curvature`"
+            )
         curved = self._product_with(0, bends)(b * b)
         c: Matrix = self.summed(np.einsum("ik,ik->k", a * a, curved))
         if self.dense:
