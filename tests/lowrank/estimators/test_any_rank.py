@@ -154,3 +154,12 @@ def test_free_effects_of_a_complete_table_leave_sums_of_rounding_and_still_a_cer
         imputer = LowRankImputer(rank="auto", row_effects=True, **OPTIONS).fit(table[:size])
         assert imputer.certificate_.verdict is Verdict.GLOBAL
         assert imputer.n_iter_ < 1000
+
+
+def test_a_path_over_entries_that_leave_factors_nothing_is_one_ridge(ratings):
+    for value in (3.3, 0.0):
+        constant = ratings.with_values(np.full(ratings.nnz, value))
+        fitted = MatrixCompletion(rank="auto", ridge="path", **OPTIONS).fit(constant)
+        assert len(fitted.path_) == 1
+        assert fitted.certificate_.verdict is Verdict.GLOBAL
+        np.testing.assert_allclose(fitted.predict([[0, 0], [5, 7]]), value)

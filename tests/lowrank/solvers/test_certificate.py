@@ -269,3 +269,27 @@ def test_the_certificate_leaves_out_the_balance_term():
     x = objective.random_start(np.random.default_rng(0), 1.0)
     assert certify(objective, x).objective == pytest.approx(objective.value(x, balance=0.0))
     assert objective.value(x) > 1.001 * objective.value(x, balance=0.0)
+
+
+def test_one_column_takes_off_what_is_promised_though_free_biases_are_off_their_optimum():
+    rng = np.random.default_rng(0)
+    rows, cols = np.nonzero(rng.random((12, 9)) < 0.6)
+    entries = Ratings(rows, cols, rng.standard_normal(rows.size), (12, 9))
+    penalty = Penalty(0.1, bias_ridge=0.0, weighting=0.0, biases=True)
+    refused = 0
+    for _ in range(20):
+        objective = LowRankObjective(entries, 2, "squared", 0.0, penalty, backend="numpy")
+        P, Q = rng.standard_normal((12, 3)), rng.standard_normal((9, 3))
+        P[:, -1] *= 4.0
+        found, escape = examine(objective, objective.join(P, Q))
+        if found.decrease == 0.0:
+            continue
+        refused += 1
+        larger, count = objective.with_rank(3), escape.left.shape[1]
+        P, Q = np.insert(P, 2, 0.0, axis=1), np.insert(Q, 2, 0.0, axis=1)
+        values = []
+        for k in range(count):
+            P[:, 2], Q[:, 2] = (side[:, k] * np.sqrt(count) for side in escape)
+            values.append(larger.value(larger.join(P, Q)))
+        assert found.objective - min(values) >= 0.999 * found.decrease
+    assert refused > 5

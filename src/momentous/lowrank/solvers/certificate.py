@@ -249,11 +249,13 @@ class Dual:
         # Biases without a weight are taken to lie within this distance from 0: an assumption, which
         # matters for sums that rounding leaves over.
         self.reach, self.balanced = 0.0, True
+        self._plain: Product | None = None  # with Y before its projection, where there is one
         if penalty.biases and penalty.bias_ridge == 0.0:
             largest = self.objective.total(float(np.max(np.abs(P[:, r:]), initial=0.0)))
             low, high = objective.ratings.whole.value_range
             spread = max(abs(low - objective.mean), abs(high - objective.mean))
             self.reach = 2.0 * (largest + float(np.max(np.abs(Q[:, r:]), initial=0.0)) + spread)
+            self._plain = self._product_with(0, self.y)
             self._project(both=penalty.row_biases)
         self._times, self._back = map(self._product_with, (0, 1), self.data)
 
@@ -374,9 +376,13 @@ class Dual:
         ``|sum t_k a_k b_k'|^2 <= K sum t_k^2 |a_k b_k'|^2`` for K columns: t = (sigma - 1)/(K c)
         lowers it.
         """
-        above = pairs.values[pairs.values > 1.0 + ROUNDING] - 1.0
-        a, b = pairs.left[:, : above.size], pairs.right[:, : above.size]
-        a, b = a / self.roots[0], b / self.roots[1]
+        kept = pairs.values > 1.0 + ROUNDING
+        a, b = pairs.left[:, kept] / self.roots[0], pairs.right[:, kept] / self.roots[1]
+        above = pairs.values[kept] - 1.0
+        if self._plain is not None:  # biases stay as they are: the slope is that of Y itself
+            above = self.summed(np.einsum("ik,ik->k", a, self._plain(b))) - 1.0
+            kept = above > ROUNDING
+            a, b, above = a[:, kept], b[:, kept], above[kept]
         c = self.curvatures(a, b)
         steps = np.sqrt(above / (max(above.size, 1) * c))
         return Escape(a * steps, b * steps), float(np.max(0.5 * above**2 / c, initial=0.0))
