@@ -25,6 +25,7 @@ from momentous.lowrank.solvers.sweeps import Sweep
 FIRST_RANK = 8  # columns to begin with, and the fewest that are added at a time
 STEPS = 2  # of conjugate gradients per half sweep, above the rank up to which rows are solved
 EXACT_UP_TO = 16
+MAX_SWEEPS = 2000  # where no limit is given
 GROWING, POLISHING = 6, 20  # sweeps between two looks at the residual
 SECANTS = 5  # of the last sweeps: the gap needs more digits than predictions do
 FAINT = 1e-9  # columns of a product this small beside the largest are dropped in any case
@@ -44,7 +45,7 @@ def search_rank(
     objective: LowRankObjective,
     x: Floats,
     gap_tol: float = 1e-4,
-    max_sweeps: int = 2000,
+    max_sweeps: int = MAX_SWEEPS,
     callback: Callable[..., Any] | None = None,
 ) -> Iterator[Search]:
     """Sweep, drop and add columns, look at the gap; the last one is GLOBAL, unless sweeps ended.
