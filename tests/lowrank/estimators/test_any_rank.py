@@ -19,7 +19,7 @@ from momentous.lowrank import (
     Ratings,
     Verdict,
 )
-from momentous.lowrank.solvers import ridge_path
+from momentous.lowrank.solvers import certificate, ridge_path
 
 OPTIONS = {"backend": "numpy"}
 
@@ -146,3 +146,34 @@ def test_the_imputer_finds_rank_and_ridge_and_row_effects():
         errors[effects] = np.sqrt(np.mean((filled - whole)[gaps] ** 2))
     assert errors[True] < 0.5
     assert errors[False] < 0.5
+
+
+def test_free_effects_of_a_complete_table_leave_sums_of_rounding_and_still_a_certificate():
+    table = np.array([[2, -4], [-1, 2], [0, 3], [-1, 0], [-1, 1], [1, -5], [1, -2], [-2, 3.0]])
+    for size in range(3, 9):
+        imputer = LowRankImputer(rank="auto", row_effects=True, **OPTIONS).fit(table[:size])
+        assert imputer.certificate_.verdict is Verdict.GLOBAL
+        assert imputer.n_iter_ < 1000
+
+
+def test_a_path_over_entries_that_leave_factors_nothing_is_one_ridge(ratings):
+    for value in (3.3, 0.0):
+        constant = ratings.with_values(np.full(ratings.nnz, value))
+        fitted = MatrixCompletion(rank="auto", ridge="path", **OPTIONS).fit(constant)
+        assert len(fitted.path_) == 1
+        assert fitted.certificate_.verdict is Verdict.GLOBAL
+        np.testing.assert_allclose(fitted.predict([[0, 0], [5, 7]]), value)
+
+
+def test_the_imputer_ends_its_search_after_max_iterations(ratings):
+    table = np.full(ratings.shape, np.nan)
+    table[ratings.rows, ratings.cols] = ratings.values
+    imputer = LowRankImputer(rank="auto", ridge=0.01, max_iterations=7, **OPTIONS).fit(table)
+    assert imputer.n_iter_ == 7
+
+
+def test_a_certificate_can_be_had_from_another_random_vector(ratings, monkeypatch):
+    monkeypatch.setattr(certificate, "DENSE", 0)
+    model = MatrixCompletion(rank=2, ridge=1.0, **OPTIONS).fit(ratings).model_
+    one, two = (model.certify(backend="numpy", seed=seed) for seed in (0, 1))
+    assert one.sigma_max != two.sigma_max == pytest.approx(one.sigma_max, rel=0.1)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from convex_problems import KINDS, OPTIMA, RIDGES, options, ratings
 
 from momentous.lowrank import LowRankObjective, Ratings, Verdict, certify, find_loss
-from momentous.lowrank.losses import Loss
+from momentous.lowrank.losses import Loss, Squared
 from momentous.lowrank.model import fit_model
-from momentous.lowrank.solvers import certificate
+from momentous.lowrank.penalty import Penalty
+from momentous.lowrank.solvers import certificate, rank_search
 from momentous.lowrank.solvers.certificate import Dual, examine
 from momentous.lowrank.solvers.fit import FitConfig, solve
+from momentous.lowrank.solvers.rank_search import search_rank
 
 PROBLEMS = [(loss, seed) for loss in RIDGES for seed in range(len(KINDS))]
 
@@ -177,3 +181,115 @@ def test_the_optimum_of_a_twin_of_movielens_is_found_with_a_gap_below_1e_5():
     assert fit.objective * known.nnz == pytest.approx(86932.5066, rel=1e-5)
     again = fit.model.certify(1e-5)  # with another random vector
     assert again.relative_gap <= 2e-5
+
+
+def far_below_the_ridge():
+    """Entries whose best factors are 0, where the bound of sigma takes Lanczos steps."""
+    rng = np.random.default_rng(0)
+    rows, cols = np.nonzero(rng.random((600, 500)) < 0.05)
+    entries = Ratings(rows, cols, rng.standard_normal(rows.size), (600, 500))
+    sigma = np.linalg.norm(entries.to_sparse().toarray(), 2)
+    return LowRankObjective(entries, 4, "squared", 0.0, 1.05 * sigma, backend="numpy")
+
+
+def test_without_factors_a_loose_bound_of_sigma_is_not_enough_and_the_search_ends():
+    objective = far_below_the_ridge()
+    assert certificate.DENSE < 600 * 500
+    assert certify(objective, np.zeros(objective.dimension)).relative_gap <= 1e-4
+    start = objective.random_start(np.random.default_rng(0))
+    *_, found = search_rank(objective, start, max_sweeps=50)
+    assert found.certificate.verdict is Verdict.GLOBAL
+
+
+@pytest.mark.parametrize("columns", [0, 1])
+def test_a_search_ends_where_neither_sweeps_nor_looks_decide(monkeypatch, columns):
+    objective, looks = far_below_the_ridge(), []
+
+    def undecided(objective, x, *rest, **more):
+        looks.append(objective.rank)
+        found, _ = examine(objective, x)
+        escape = certificate.Escape(np.zeros((600, columns)), np.zeros((500, columns)))
+        return dataclasses.replace(found, verdict=Verdict.UNDECIDED), escape
+
+    monkeypatch.setattr(rank_search, "examine", undecided)
+    for _ in search_rank(objective, np.zeros(objective.dimension), max_sweeps=12):
+        assert len(looks) <= 12
+
+
+def test_free_biases_whose_sums_cannot_be_made_zero_leave_the_gap_infinite(monkeypatch):
+    n = 200  # a chain of entries, which biases alone fit: the optimum is 0, slow to project to
+    rows, cols = np.repeat(np.arange(n), 2)[:-1], np.repeat(np.arange(n), 2)[1:]
+    entries = Ratings(rows, cols, np.where(np.arange(rows.size) % 2 == 0, 1.0, -1.0), (n, n))
+    penalty = Penalty(100.0, bias_ridge=0.0, weighting=0.0, biases=True)
+    objective = LowRankObjective(entries, 1, "squared", 0.0, penalty, backend="numpy")
+    x = np.zeros(objective.dimension)
+    assert Dual(objective, x).reach >= 1.0  # what rounding leaves is not free at biases of 0
+    assert certify(objective, x).relative_gap == pytest.approx(1.0)
+    monkeypatch.setattr(certificate, "BALANCING", 10)
+    found = certify(objective, x)
+    assert found.gap == np.inf
+    assert found.verdict is Verdict.UNDECIDED
+    assert "sums over rows and columns" in found.message
+
+
+@pytest.mark.parametrize("centre", [True, False])
+def test_an_objective_of_rounding_alone_is_known_as_the_optimum(centre):
+    rows, cols = np.nonzero(np.random.default_rng(1).random((30, 20)) < 0.5)
+    constant = Ratings(rows, cols, np.full(rows.size, 3.3), (30, 20))
+    config = FitConfig(rank="auto", backend="numpy", centre=centre, max_iterations=300)
+    fit = fit_model(constant, config)
+    assert config.objective(constant).ridge > 0.1  # the spread of a mean's rounding is no spread
+    assert fit.certificate.verdict is Verdict.GLOBAL
+
+
+def test_a_large_mean_hides_no_gap():
+    entries = ratings("squared", 0)
+    gaps = []
+    for mean in (0.0, 2.0**30):
+        shifted = entries.with_values(entries.values + mean)
+        objective = LowRankObjective(shifted, 2, "squared", 0.0, 1.0, mean=mean, backend="numpy")
+        gaps.append(certify(objective, np.zeros(objective.dimension)).relative_gap)
+    assert gaps[1] == pytest.approx(gaps[0], rel=1e-3)
+
+
+def test_a_loss_without_a_bound_of_its_curvature_is_refused_by_name():
+    class Unbounded(Squared):
+        name = "unbounded"
+
+        def largest_curvature(self, x):
+            return np.inf
+
+    objective = LowRankObjective(ratings("squared", 0), 2, Unbounded(), 0.0, 1.0, backend="numpy")
+    with pytest.raises(ValueError, match=r"unbounded loss has no certificate.*largest_curvature"):
+        certify(objective, np.zeros(objective.dimension))
+
+
+def test_the_certificate_leaves_out_the_balance_term():
+    objective = LowRankObjective(ratings("squared", 0), 2, "squared", 5.0, 1.0, backend="numpy")
+    x = objective.random_start(np.random.default_rng(0), 1.0)
+    assert certify(objective, x).objective == pytest.approx(objective.value(x, balance=0.0))
+    assert objective.value(x) > 1.001 * objective.value(x, balance=0.0)
+
+
+def test_one_column_takes_off_what_is_promised_though_free_biases_are_off_their_optimum():
+    rng = np.random.default_rng(0)
+    rows, cols = np.nonzero(rng.random((12, 9)) < 0.6)
+    entries = Ratings(rows, cols, rng.standard_normal(rows.size), (12, 9))
+    penalty = Penalty(0.1, bias_ridge=0.0, weighting=0.0, biases=True)
+    refused = 0
+    for _ in range(20):
+        objective = LowRankObjective(entries, 2, "squared", 0.0, penalty, backend="numpy")
+        P, Q = rng.standard_normal((12, 3)), rng.standard_normal((9, 3))
+        P[:, -1] *= 4.0
+        found, escape = examine(objective, objective.join(P, Q))
+        if found.decrease == 0.0:
+            continue
+        refused += 1
+        larger, count = objective.with_rank(3), escape.left.shape[1]
+        P, Q = np.insert(P, 2, 0.0, axis=1), np.insert(Q, 2, 0.0, axis=1)
+        values = []
+        for k in range(count):
+            P[:, 2], Q[:, 2] = (side[:, k] * np.sqrt(count) for side in escape)
+            values.append(larger.value(larger.join(P, Q)))
+        assert found.objective - min(values) >= 0.999 * found.decrease
+    assert refused > 5

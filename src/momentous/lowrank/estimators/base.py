@@ -132,8 +132,9 @@ class BaseCompletion(Answers):
     def certificate_(self) -> Certificate:
         """How far the model is, at most, from the best one of any rank; see `Certificate`.
 
-        Computed when it is asked for: on the MovieLens-1M twin in the time of 5 to 10 sweeps of
-        rank 10, or of 4 of rank 64.
+        Computed when it is asked for: in the time of 7 to 11 sweeps of rank 10 on the MovieLens-1M
+        twin; of rank 82, on that of MovieLens-100K, in 1.7 to 2.0 exact ones or about 4 by
+        conjugate gradients.
         """
         check_is_fitted(self, "model_")
         model, found = getattr(self, "_certified", (None, None))

@@ -22,7 +22,7 @@ from momentous.lowrank.model.fitted import solve_rows
 from momentous.lowrank.objective import LowRankObjective
 from momentous.lowrank.penalty import Penalty
 from momentous.lowrank.solvers.fit import FitConfig, solve
-from momentous.lowrank.solvers.rank_search import FIRST_RANK, search_rank
+from momentous.lowrank.solvers.rank_search import FIRST_RANK, MAX_SWEEPS, search_rank
 from momentous.lowrank.solvers.ridge_path import follow_path
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class LowRankImputer(TransformerMixin, BaseEstimator):
     weighting: float = 0.5
     row_effects: bool = False
     gap_tol: float = 1e-4
-    max_iterations: int = 200
+    max_iterations: int | None = None
     tol: float = 1e-6
     threads: int | None = None
     backend: str | Backend = "auto"
@@ -156,7 +156,7 @@ class LowRankImputer(TransformerMixin, BaseEstimator):
             ridge, start = best.objective.ridge, best
         objective = problem(ratings, FIRST_RANK if start is None else start.objective.rank, ridge)
         x = config.start(objective) if start is None else start.x
-        *_, found = search_rank(objective, x, self.gap_tol)
+        *_, found = search_rank(objective, x, self.gap_tol, self.max_iterations or MAX_SWEEPS)
         self.certificate_, self.n_iter_ = found.certificate, found.sweeps
         return found.objective, found.x
 

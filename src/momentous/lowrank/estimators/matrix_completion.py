@@ -58,7 +58,7 @@ class MatrixCompletion(RegressorMixin, BaseCompletion):
     balance : float
         Weight of ``|U'U - V'V|^2 / 2``, for methods that go by gradients.
     max_iterations : int, optional
-        By default 200 sweeps, or 1000 iterations of another method.
+        By default 200 sweeps (2000 with ``rank="auto"``), or 1000 iterations of another method.
     tol : float
         Stop when ten sweeps lower the objective by less than this, relatively; for other methods
         when the gradient is smaller than this times that of a small random point.

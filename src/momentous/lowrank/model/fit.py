@@ -19,7 +19,7 @@ from momentous.lowrank.model.fitted import LowRankModel, vocabulary_of
 from momentous.lowrank.objective import LowRankObjective
 from momentous.lowrank.solvers.certificate import Certificate
 from momentous.lowrank.solvers.fit import FitConfig, FitProgress, FitRun, Observer, Watcher, solve
-from momentous.lowrank.solvers.rank_search import search_rank
+from momentous.lowrank.solvers.rank_search import MAX_SWEEPS, search_rank
 from momentous.lowrank.solvers.ridge_path import PathPoint, follow_path
 
 PATH_SHARE = 0.1  # of the entries that a path over the ridge holds out, unless told
@@ -153,7 +153,8 @@ def _fit_any_rank(
         step = FitProgress(before + result.nit, result.fun, result.grad_norm, math.nan, 0)
         return watch is not None and not path and bool(watch(step))
 
-    for found in search_rank(objective, x, config.gap_tol, config.max_iterations or 2000, report):
+    sweeps = config.max_iterations or MAX_SWEEPS
+    for found in search_rank(objective, x, config.gap_tol, sweeps, report):
         before, seconds = found.sweeps, seconds + found.result.time
         if held_out is not None and not path:
             limits = ratings.whole.value_range

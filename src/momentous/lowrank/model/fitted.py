@@ -130,14 +130,19 @@ class LowRankModel:
         return objective, x
 
     def certify(
-        self, tol: float = 1e-4, backend: str | Backend = "auto", device: str = "cpu"
+        self,
+        tol: float = 1e-4,
+        backend: str | Backend = "auto",
+        device: str = "cpu",
+        seed: int = 0,
     ) -> Certificate:
         """How far the model is, at most, from the best one of any rank, for the entries seen.
 
         The verdict is GLOBAL where that is within ``tol``, relative to the objective.  Losses
-        without a `Loss.conjugate`, and a ridge of 0, are refused.
+        without a `Loss.conjugate`, and a ridge of 0, are refused.  ``seed`` is that of the random
+        vector of the bound, which fails for one in 1e10 of them: another one is another proof.
         """
-        return certify(*self.problem(backend, device), tol=tol)
+        return certify(*self.problem(backend, device), tol=tol, seed=seed)
 
     def predict(self, pairs: Pairs, unknown: Unknown = "mean") -> Floats:
         """What the loss makes of the score: a rating within their range, a probability, ..."""

@@ -68,9 +68,12 @@ STEPS = 150  # of the bidiagonalisation, at most; the bound is valid after any n
 SLACK = 1.25  # by which the bound of sigma - 1 may exceed what is known to be there
 LOOK_EVERY = 4  # steps between two looks at the bound
 DENSE = 1 << 18  # cells of A up to which its norm is computed by an SVD
+BALANCING = 3000  # steps, at most, of the conjugate gradients that make sums of the residual 0
+LEFT_OVER = 1e-9  # of the sum of all |residuals|: the largest sum of one row that counts as 0
 FAINT = 1e-7  # singular values of a factor, relative to the largest, that are left to A22
 # What rounding may add to a norm, and to the gap, relatively: some 1e3 units of double precision.
 ROUNDING = 2e-13
+EXACT = 1e-13  # of the losses of zero parameters: less is an objective of rounding alone
 TINY = 1e-300
 
 
@@ -95,13 +98,15 @@ class Certificate:
     gap : float
         The objective is at most this far from the optimum.
     relative_gap : float
-        The same over the objective.
+        The same over the objective (or over 1e-13 of the losses of zero parameters, where the fit
+        is exact but for rounding).
     sigma_max : float
         An upper bound of the largest singular value of the residual (with weights: of the weighted
         residual); at the optimum it is at most ``ridge``.
     ridge : float
     objective, decrease : float
-        The objective of the fit, and by how much at least one column can lower it.
+        The objective of the fit, without the balance term, which no optimum needs, and by how much
+        at least one column can lower it.
     message : str
     """
 
@@ -133,7 +138,9 @@ def certify(
     Parameters
     ----------
     objective : LowRankObjective
-        Its ridge must be above 0, and its loss must have a `Loss.conjugate`.
+        Its ridge must be above 0, and its loss must have a `Loss.conjugate` and a finite
+        `Loss.largest_curvature`.  Its ``balance`` is left out: the certificate is of the objective
+        with a balance of 0, as ``objective.value(x, balance=0.0)`` is.
     x : array
     tol : float
         The relative gap up to which the verdict is GLOBAL.
@@ -157,12 +164,14 @@ def examine(
             "ridge above 0; take a small one"
         )
     dual = Dual(objective, x)
-    # The gap is about the penalty times sigma - 1: less than this makes no difference.
-    sigma, pairs = _norm(dual, 0.1 * tol * dual.value / max(dual.penalty, TINY), steps, seed)
+    # The gap is about the penalty times sigma - 1, and without factors the value times its square:
+    # less than this makes no difference.
+    enough = min(0.1 * tol * dual.value / max(dual.penalty, TINY), math.sqrt(0.1 * tol))
+    sigma, pairs = _norm(dual, enough, steps, seed)
     gap = max(dual.value - dual.bound(1.0 / max(1.0, sigma)), 0.0) + ROUNDING * abs(dual.value)
     escape, decrease = dual.escape(pairs)
     count, ridge, value = objective.nnz, objective.ridge, dual.value
-    relative = gap / max(abs(value), TINY)
+    relative = gap / max(abs(value), dual.negligible, TINY)
     facts = (
         f"gap {gap / count:.2g} (relative: {relative:.2g}), sigma_max {ridge * sigma:.7g} for "
         f"ridge {ridge:.7g}"
@@ -175,6 +184,15 @@ def examine(
             (
                 "not the global optimum: one more column lowers the objective by "
                 f"{decrease / count:.2g} or more; {facts}"
+            ),
+        )
+    elif not dual.balanced:
+        verdict, message = (
+            Verdict.UNDECIDED,
+            (
+                "undecided: biases without a ridge ask for a residual whose sums over rows and "
+                f"columns are 0, and {BALANCING} steps have not made them so; take a bias_ridge "
+                f"above 0: {facts}"
             ),
         )
     else:
@@ -221,13 +239,23 @@ class Dual:
         self.penalty = 0.5 * (self.total(weights[0] * P * P) + float(np.sum(weights[1] * Q * Q)))
         all_losses = self.total(losses) + 0.5 * self.dense * (self.unseen + squares)
         self.value = all_losses + self.penalty
+        # An exact fit has a value of rounding alone: that of a slope is relative to the mean.
+        mean = objective.mean + 0.0 * z
+        zero = objective.loss.entries(mean, self.values)[0]
+        self.negligible = self.total(EXACT * zero + (EXACT * mean) ** 2)
 
         self.y = -(slopes + self.dense * z)  # Y on the entries
         self.data = [-slopes, -self._entries(1, self.right, self.left)[2]]  # by row, by column
-        self.reach = 0.0  # how far biases without a weight are taken to lie from 0, at most
+        # Biases without a weight are taken to lie within this distance from 0: an assumption, which
+        # matters for sums that rounding leaves over.
+        self.reach, self.balanced = 0.0, True
+        self._plain: Product | None = None  # with Y before its projection, where there is one
         if penalty.biases and penalty.bias_ridge == 0.0:
             largest = self.objective.total(float(np.max(np.abs(P[:, r:]), initial=0.0)))
-            self.reach = 2.0 * (largest + float(np.max(np.abs(Q[:, r:]), initial=0.0)))
+            low, high = objective.ratings.whole.value_range
+            spread = max(abs(low - objective.mean), abs(high - objective.mean))
+            self.reach = 2.0 * (largest + float(np.max(np.abs(Q[:, r:]), initial=0.0)) + spread)
+            self._plain = self._product_with(0, self.y)
             self._project(both=penalty.row_biases)
         self._times, self._back = map(self._product_with, (0, 1), self.data)
 
@@ -250,6 +278,8 @@ class Dual:
 
     def bound(self, s: float) -> float:
         """D(s Y), for an s with s A of norm 1 at most."""
+        if not self.balanced:
+            return -math.inf
         sums = self.times(self.roots[1])[:, 0] * self.roots[0][:, 0], self.back(self.roots[0])[:, 0]
         sums = sums[0], sums[1] * self.roots[1][:, 0]
         value = -self.total(self.objective.loss.conjugate(s * self.y, self.values))
@@ -265,6 +295,7 @@ class Dual:
     def _project(self, *, both: bool) -> None:
         """Y without its sums over columns, and over rows if ``both``: those of a bias that costs
         nothing.  Y - a 1' - 1 b' on the entries, by conjugate gradients for b; a follows from b.
+        ``balanced`` says whether they are 0 then: long chains of entries take many steps.
         """
         if self.dense:
             raise ValueError(
@@ -281,18 +312,28 @@ class Dual:
         shape = (len(cols), len(cols))
         system = LinearOperator(shape, without_rows, dtype=np.float64)
         scale = LinearOperator(shape, lambda b: b / cols[:, 0], dtype=np.float64)
-        for _ in range(2):  # the second one for what rounding leaves over
-            own, rest = (
+        # The system is singular: a right side of rounding alone must not be divided by rounding.
+        floor = 1e-15 * math.sqrt(self.total(self.y**2) * float(np.max(cols)))
+
+        def sums() -> list[Matrix]:
+            return [
                 self._product_with(which, self.data[which])(np.ones((size, 1)))
                 for which, size in enumerate((len(cols), len(rows)))
-            )
+            ]
+
+        for _ in range(2):  # the second one for what rounding leaves over
+            own, rest = sums()
             rest = rest - (seen_back(own / rows) if both else 0.0)
-            b = cg(system, rest[:, 0], rtol=1e-12, atol=0.0, maxiter=500, M=scale)[0][:, None]
+            b = cg(system, rest[:, 0], rtol=1e-12, atol=floor, maxiter=BALANCING, M=scale)[0]
+            b = b[:, None]
             a = (own - seen(b)) / rows if both else np.zeros_like(own)
             for which, (mine, theirs) in enumerate(((a, b), (b, a))):
                 side = self.sides[which]
                 others = self.objective.backend.to_host(side.groups.others)
                 self.data[which] -= np.repeat(mine[:, 0], side.counts) + theirs[others, 0]
+        left = [float(np.max(np.abs(one), initial=0.0)) for one in sums()]
+        largest = max(left[1], self.objective.total(left[0]) if both else 0.0)
+        self.balanced = largest <= LEFT_OVER * self.total(np.abs(self.y))
         self.y = self.data[0]
 
     # --- A as an operator -------------------------------------------------------------------------
@@ -318,6 +359,11 @@ class Dual:
     def curvatures(self, a: Matrix, b: Matrix) -> Matrix:
         """Bounds of the curvature of phi along each ``a_k b_k'``."""
         bends = np.zeros_like(self.y) + self.objective.loss.largest_curvature(self.values)
+        if self.objective.any(not np.isfinite(bends).all()):
+            raise ValueError(
+                f"the {self.objective.loss.name} loss has no certificate, which needs a finite "
+                "bound of its curvature: give it a method `largest_curvature`"
+            )
         curved = self._product_with(0, bends)(b * b)
         c: Matrix = self.summed(np.einsum("ik,ik->k", a * a, curved))
         if self.dense:
@@ -330,9 +376,13 @@ class Dual:
         ``|sum t_k a_k b_k'|^2 <= K sum t_k^2 |a_k b_k'|^2`` for K columns: t = (sigma - 1)/(K c)
         lowers it.
         """
-        above = pairs.values[pairs.values > 1.0 + ROUNDING] - 1.0
-        a, b = pairs.left[:, : above.size], pairs.right[:, : above.size]
-        a, b = a / self.roots[0], b / self.roots[1]
+        kept = pairs.values > 1.0 + ROUNDING
+        a, b = pairs.left[:, kept] / self.roots[0], pairs.right[:, kept] / self.roots[1]
+        above = pairs.values[kept] - 1.0
+        if self._plain is not None:  # biases stay as they are: the slope is that of Y itself
+            above = self.summed(np.einsum("ik,ik->k", a, self._plain(b))) - 1.0
+            kept = above > ROUNDING
+            a, b, above = a[:, kept], b[:, kept], above[kept]
         c = self.curvatures(a, b)
         steps = np.sqrt(above / (max(above.size, 1) * c))
         return Escape(a * steps, b * steps), float(np.max(0.5 * above**2 / c, initial=0.0))

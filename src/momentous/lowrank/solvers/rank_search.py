@@ -25,6 +25,7 @@ from momentous.lowrank.solvers.sweeps import Sweep
 FIRST_RANK = 8  # columns to begin with, and the fewest that are added at a time
 STEPS = 2  # of conjugate gradients per half sweep, above the rank up to which rows are solved
 EXACT_UP_TO = 16
+MAX_SWEEPS = 2000  # where no limit is given
 GROWING, POLISHING = 6, 20  # sweeps between two looks at the residual
 SECANTS = 5  # of the last sweeps: the gap needs more digits than predictions do
 FAINT = 1e-9  # columns of a product this small beside the largest are dropped in any case
@@ -44,7 +45,7 @@ def search_rank(
     objective: LowRankObjective,
     x: Floats,
     gap_tol: float = 1e-4,
-    max_sweeps: int = 2000,
+    max_sweeps: int = MAX_SWEEPS,
     callback: Callable[..., Any] | None = None,
 ) -> Iterator[Search]:
     """Sweep, drop and add columns, look at the gap; the last one is GLOBAL, unless sweeps ended.
@@ -52,7 +53,7 @@ def search_rank(
     The objective's rank is that of x, where the search begins.
     """
     sweeps, count = 0, GROWING
-    while True:
+    for _ in range(max_sweeps):  # looks, where sweeps have come to an end: no more than sweeps
         result, x = _sweep(objective, x, min(count, max_sweeps - sweeps), callback)
         sweeps += int(result.nit)
         before = objective.rank
@@ -64,6 +65,8 @@ def search_rank(
             return
         room = min(objective.ratings.whole.shape) - objective.rank
         added = min(escape.right.shape[1], max(objective.rank, FIRST_RANK), room)
+        if not added and not result.nit:  # neither sweeps nor columns lead on
+            return
         if added:
             objective, x = _with_columns(objective, x, *(one[:, :added] for one in escape))
         # Where the columns stay the same, momentum is worth more than another look.
@@ -110,7 +113,8 @@ def without_surplus(objective: LowRankObjective, x: Floats) -> tuple[LowRankObje
     a, b = (side / np.sqrt(np.maximum(sizes, 1e-300)) for side in (U, V))
     slopes = dual.summed(np.einsum("ik,ik->k", a, dual.times(b))) - 1.0
     best = sizes + slopes / dual.curvatures(a / dual.roots[0], b / dual.roots[1])
-    kept = (best > 0.0) & (sizes > FAINT * sizes[0])
+    # A slope that overflows says nothing: its column stays.
+    kept = ((best > 0.0) | ~np.isfinite(best)) & (sizes > FAINT * sizes[0])
     if not kept.any():
         kept[0], U, V = True, 0.0 * U, 0.0 * V
     P, Q = (

@@ -6,6 +6,7 @@ error on entries that were held out chooses one, and with it the rank.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ SMALLEST = 1e-3  # of the largest ridge, where a path ends that no error has end
 PATIENCE = 2  # ridges without a better error
 GAP = 1e-3  # relative, along the path: held-out errors need no more
 BIAS_SWEEPS = 30
+NOTHING = 1e-12  # of the norm of all entries: a residual of rounding alone
 
 
 class PathPoint(NamedTuple):
@@ -60,6 +62,12 @@ def follow_path(
     """The fit with the least error on the entries held out, and all ridges that were tried."""
     limits = objective.ratings.whole.value_range
     ridge = first = STEP * largest_ridge(objective)
+    # Where mean and biases fit all entries but for rounding, factors have nothing to add at any
+    # ridge, and the objective's own is as good as another.
+    size = max(map(abs, limits)) * math.sqrt(objective.nnz)
+    nothing = not first > NOTHING * size
+    if nothing:
+        ridge = first = objective.ridge
     path: list[PathPoint] = []
     best: Search | None = None
     while ridge >= SMALLEST * first:
@@ -73,7 +81,7 @@ def follow_path(
             best = found
         since = len(path) - 1 - int(np.argmin([point.held_out for point in path]))
         stop = watch is not None and watch(path[-1])
-        if stop or since >= PATIENCE or found.result.status is Status.INTERRUPTED:
+        if nothing or stop or since >= PATIENCE or found.result.status is Status.INTERRUPTED:
             break
         ridge *= STEP
     assert best is not None
