@@ -138,7 +138,7 @@ def test_starts_outside_move_inside_and_bounds_that_are_none_change_nothing() ->
     free = minimize_many(wells_with_gradients, X, jac=True, bounds=(None, np.inf))
     np.testing.assert_array_equal(free.x, minimize_many(wells_with_gradients, X, jac=True).x)
     with pytest.raises(ValueError, match="these do: auto"):
-        minimize_many(wells_with_gradients, X, jac=True, bounds=(-4, 4), method="ada-ragd")
+        minimize_many(wells_with_gradients, X, jac=True, bounds=(-4, 4), method="universal-hb")
     with pytest.raises(ValueError, match=r"no x has 2.0 <= x <= 1.0"):
         minimize_many(wells_with_gradients, X, jac=True, bounds=(2, 1))
     late = minimize_many(wells_with_gradients, X, jac=True, bounds=(-4, 4), max_time=0)
