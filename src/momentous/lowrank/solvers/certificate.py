@@ -98,8 +98,8 @@ class Certificate:
     gap : float
         The objective is at most this far from the optimum.
     relative_gap : float
-        The same over the objective (or over 1e-13 of the losses of zero parameters, where the fit
-        is exact but for rounding).
+        The same over the objective; where that is rounding alone, over 1e-13 of the losses of zero
+        parameters and the square of 1e-13 times the mean.
     sigma_max : float
         An upper bound of the largest singular value of the residual (with weights: of the weighted
         residual); at the optimum it is at most ``ridge``.
@@ -371,7 +371,7 @@ class Dual:
         return np.maximum(c, TINY)
 
     def escape(self, pairs: _Pairs) -> tuple[Escape, float]:
-        """Columns sqrt(t) a, sqrt(t) b, and what the first one alone takes off the objective.
+        """Columns sqrt(t) a, sqrt(t) b, and what the best one alone takes off the objective.
 
         ``|sum t_k a_k b_k'|^2 <= K sum t_k^2 |a_k b_k'|^2`` for K columns: t = (sigma - 1)/(K c)
         lowers it.
