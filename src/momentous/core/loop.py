@@ -140,7 +140,8 @@ class Run(Iterator[IntermediateResult]):
         self._tol = tol
         self._resumed = resume is not None
         self._warned = False
-        self._looked = False  # whether the function is random
+        # Whether the function is random.  Plain methods are counted as they are published.
+        self._looked = not getattr(method, "compiles", False)
         self._limit = evaluation_limit(stop)
         self._best = NO_SAMPLE  # that of `best_point`, where no call may be left for it
         self._active = 0.0  # variables at bounds
@@ -304,7 +305,7 @@ class Run(Iterator[IntermediateResult]):
             if windows:
                 stand = self._new_stand(step.report, unfinished.accepted)
             many = oracle.nfev - progress.nfev >= MANY_TRIALS
-            if many and way.begun and progress.nit in FIRST_ITERATIONS:  # of a rule
+            if many and progress.nit in FIRST_ITERATIONS:
                 self._warn_if_random(sample)
         except BudgetSpentError:
             self._end_at_limit(last, started)
