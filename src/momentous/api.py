@@ -15,6 +15,7 @@ from typing import Any, Literal, ParamSpec, TypeVar
 import numpy as np
 
 from momentous.core import gradient_check
+from momentous.core.admission import Fun, Jac, MapSource, function_source, levels_to_the_user
 from momentous.core.box import read_bounds
 from momentous.core.checkpoint import (
     MALFORMED,
@@ -26,7 +27,7 @@ from momentous.core.checkpoint import (
 )
 from momentous.core.loop import Callback, Layout, Run
 from momentous.core.method import Method
-from momentous.core.oracle import Fun, Jac, Oracle, levels_to_the_user
+from momentous.core.oracle import Oracle
 from momentous.core.penalties import enter_domain, membership, read_penalty, refuse_both
 from momentous.core.result import Result, Trace
 from momentous.core.space import Array, Inner, Space
@@ -168,7 +169,7 @@ def iterate(
             start = _enter_box(bounds, space, start, resume is None)
         saved = None if resume is None else load(resume, space)
         chosen = choose_method(method, parameters, saved, caller)
-        oracle = layout.function_oracle(fun, jac, _tuple(args), space)
+        oracle = layout.oracle(function_source(fun, jac, _tuple(args), space))
         if space.box is not None or space.penalty is not None:
             chosen = in_box(chosen, "bounds=" if penalty is None else "penalty=")
         if check_gradient and saved is None:
@@ -543,7 +544,7 @@ def accelerate(
             parameters["restart"] = restart or "gradient"
         if value is None and target is not None:
             raise ValueError(f"target={target!r} is a value of the objective: pass value=")
-        oracle = layout.map_oracle(step, value, _tuple(args), space)
+        oracle = layout.oracle(MapSource(step, value, _tuple(args), space))
         if feasible is not None:
             oracle.is_feasible = _feasible_start(feasible, space, start)
         method = choose_method(DescentMap, parameters, saved, accelerate)

@@ -220,7 +220,7 @@ class RunState:
         if not known.evaluated or not known.has_finite_gradient:
             known = Sample(self.best_point, grad_norm=progress.best_grad_norm)
         has_value = math.isfinite(known.value)
-        now = oracle.peek_gradient(known.point, value=has_value)
+        now = oracle.evaluate_anew(known.point, value=has_value)
         small = math.sqrt(space.rounding)
         if has_value:
             scale = max(abs(known.value), abs(now.value), abs(progress.start_fun))

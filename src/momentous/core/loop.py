@@ -18,19 +18,15 @@ from momentous.core.acceptance import (
     verify_success,
     within_limit,
 )
-from momentous.core.admission import starting_point
+from momentous.core.admission import Fun, Source, levels_to_the_user, starting_point
 from momentous.core.checkpoint import MALFORMED, Checkpoint, CheckpointError, Plain, RunState
 from momentous.core.gradient_check import note_if_random
 from momentous.core.method import Method
 from momentous.core.oracle import (
     NO_SAMPLE,
     BudgetSpentError,
-    Fun,
-    FunctionOracle,
-    MapOracle,
     Oracle,
     Sample,
-    levels_to_the_user,
 )
 from momentous.core.result import Later, LikeScipys, Result, Trace, interrupt_with
 from momentous.core.space import Array, Inner, Space, set_writable
@@ -211,7 +207,7 @@ class Run(Iterator[IntermediateResult]):
             known = (saved.report.sample, saved.report.accepted, saved.last)
             is_best = (each for each in known if each is not None and each.evaluated)
             is_best = (each for each in is_best if each.point is self.best_point)
-            self._best = next(is_best, None) or self.oracle.peek_gradient(self.best_point)
+            self._best = next(is_best, None) or self.oracle.evaluate_anew(self.best_point)
         self.oracle.nfev, self.oracle.njev = self.progress.nfev, self.progress.njev
         if way is not None:
             way.memory, self._way = self.memory, way
@@ -286,8 +282,6 @@ class Run(Iterator[IntermediateResult]):
         oracle, progress, started = self.oracle, self.progress, perf_counter()
         if (way := self._way) is None:
             self._way = way = UnderWay(self.memory)
-        elif not way.begun:  # of a plain method: that step is taken from its beginning
-            oracle.take_back(progress.nfev, progress.njev)
         # Make room: should this step be interrupted, the run ends with the best point.
         last, self.report = self.report, self._unfinished
         unfinished = self._unfinished  # one for all steps: making a report takes time
@@ -301,7 +295,7 @@ class Run(Iterator[IntermediateResult]):
             sample = step.report.sample
             acceptable = sample.grad_norm > self.tolerance or self._is_acceptable(step.report)
             if self._stop.needs_value:
-                oracle.learn_value(sample)
+                oracle.learn(sample)
             if windows:
                 stand = self._new_stand(step.report, unfinished.accepted)
             many = oracle.nfev - progress.nfev >= MANY_TRIALS
@@ -372,7 +366,7 @@ class Run(Iterator[IntermediateResult]):
         elif restarted and epochs:
             return None  # a method that looks at no values: the next sample has no momentum
         if self._stop.compares_values or (epochs and oracle.has_values):
-            oracle.learn_value(stand)
+            oracle.learn(stand)
         if epochs or not is_new:  # accepted for another reason, if at all
             low = progress.stands[-1].value if progress.stands else math.nan
             unit = self._level_unit
@@ -380,11 +374,8 @@ class Run(Iterator[IntermediateResult]):
             higher = stand.value > low + noise
             if higher or (epochs and stand.point is self.standing):
                 return None
-        if not stand.evaluated:  # most methods need it next
-            oracle.recall(stand)
-            known = oracle.gradient(stand.point)
-            stand.gradient, stand.image = known.gradient, known.image
-            stand.grad_norm = known.grad_norm
+        if not stand.evaluated:
+            oracle.recall(oracle.learn(stand, gradient=True))  # most methods need it next
         return stand
 
     def _take_stand(self, sample: Sample, restarted: bool = False) -> None:
@@ -543,7 +534,8 @@ class Run(Iterator[IntermediateResult]):
         off; with a plain method, from before that step."""
         rows, events = (None, ()) if self.trace is None else self.trace.pack()
         way, oracle = self._way, self.oracle
-        last = oracle.last if way is None or way.begun else oracle.carried
+        last = oracle.last if way is None or way.begun else way.known
+        last = None if last is NO_SAMPLE else last
         memory = self.memory
         if way is not None and way.begun:
             memory = dataclasses.replace(way, nfev=oracle.nfev, njev=oracle.njev)
@@ -701,13 +693,9 @@ class Layout:
         """The space of x."""
         return Space(start, inner)
 
-    def function_oracle(self, *given: Any) -> FunctionOracle:
-        """The oracle of fun, jac and args in a space."""
-        return FunctionOracle(*given)
-
-    def map_oracle(self, *given: Any) -> MapOracle:
-        """The oracle of step, value and args in a space."""
-        return MapOracle(*given)
+    def oracle(self, source: Source) -> Oracle:
+        """The oracle of a function, or of a map."""
+        return Oracle(source)
 
     def products(self, hessp: Fun | None, space: Space) -> Fun | None:
         """Products with the Hessian of the whole function, given those of the user."""

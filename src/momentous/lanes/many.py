@@ -12,11 +12,10 @@ import array_api_compat
 import numpy as np
 
 from momentous.api import choose_method
-from momentous.core.admission import starting_point
+from momentous.core.admission import levels_to_the_user, starting_point
 from momentous.core.box import Box, read_sides, sides_or_pairs
 from momentous.core.checkpoint import Checkpoint
 from momentous.core.method import Method
-from momentous.core.oracle import levels_to_the_user
 from momentous.core.rule import Rule
 from momentous.core.space import Array, to_numpy
 from momentous.core.stopping import require

@@ -14,10 +14,11 @@ from torch.optim.optimizer import ParamsT
 
 from momentous.api import choose_method, iterate
 from momentous.core.acceptance import lowest_first
+from momentous.core.admission import levels_to_the_user
 from momentous.core.checkpoint import Checkpoint, RunState, load
 from momentous.core.loop import Run
 from momentous.core.method import Method
-from momentous.core.oracle import Sample, levels_to_the_user
+from momentous.core.oracle import Sample
 from momentous.core.result import Result
 from momentous.core.space import Array, Space
 from momentous.core.stopping import Criterion, Progress
@@ -452,4 +453,4 @@ def _known(run: Run, point: Array) -> Sample:
     for sample in (run.report.sample, run.report.accepted):
         if sample is not None and sample.point is point and sample.gradient is not None:
             return sample
-    return run.oracle.peek_gradient(point)
+    return run.oracle.evaluate_anew(point)
