@@ -9,8 +9,8 @@ from collections.abc import Collection, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from momentous.core.loop import IntermediateResult, Run
 from momentous.core.admission import levels_to_the_user
+from momentous.core.loop import IntermediateResult, Run
 from momentous.core.result import Result
 from momentous.core.status import Status
 from momentous.io.logs import shown

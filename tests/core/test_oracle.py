@@ -8,8 +8,8 @@ import pytest
 import momentous
 from helpers import Waves, counted
 from momentous import Status, Trace, minimize
-from momentous.core.blocks import BLOCK
 from momentous.core.admission import function_source
+from momentous.core.blocks import BLOCK
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.space import Space
 

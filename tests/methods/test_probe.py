@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from momentous.core.machine import NUMBERS
 from momentous.core.admission import function_source
+from momentous.core.machine import NUMBERS
 from momentous.core.oracle import Oracle
 from momentous.core.space import Space
 from momentous.methods.search.probe import probed_lipschitz
