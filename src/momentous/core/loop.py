@@ -19,7 +19,7 @@ from momentous.core.acceptance import (
     within_limit,
 )
 from momentous.core.admission import Fun, Source, levels_to_the_user, starting_point
-from momentous.core.checkpoint import MALFORMED, Checkpoint, CheckpointError, Plain, RunState
+from momentous.core.checkpoint import Checkpoint, CheckpointError, Plain, RunState
 from momentous.core.gradient_check import note_if_random
 from momentous.core.method import Method
 from momentous.core.oracle import (
@@ -134,7 +134,6 @@ class Run(Iterator[IntermediateResult]):
         self.standing: Array | None = None  # the last of `Progress.stands`
         self.tolerance = gradient_tolerance(stop)
         self._tol = tol
-        self._resumed = resume is not None
         self._warned = False
         # Whether the function is random.  Plain methods are counted as they are published.
         self._looked = not getattr(method, "compiles", False)
@@ -151,8 +150,7 @@ class Run(Iterator[IntermediateResult]):
             if resume is None or resume.memory is None:  # a plain method that has not begun
                 self._begin(x0 if resume is None else resume.best_point, tol, seed)
             else:
-                with self._naming_damage():
-                    self._resume(resume, tol)
+                self._resume(resume, tol)
         except BudgetSpentError:
             begins = self.report.sample.point is None
             self._end_at_limit(Report(self._best, math.nan) if begins else self.report, started)
@@ -233,20 +231,6 @@ class Run(Iterator[IntermediateResult]):
                 "the checkpoint belongs to other bounds: its point lies outside of these; resume "
                 "with those that it was written with, or start again"
             )
-
-    @contextlib.contextmanager
-    def _naming_damage(self) -> Iterator[None]:
-        """In a resumed run an error that does not come from user code comes from the file."""
-        try:
-            yield
-        except MALFORMED as error:
-            ours = isinstance(error, CheckpointError) or error is self.oracle.interrupts.error
-            if ours or not self._resumed:
-                raise
-            raise CheckpointError(
-                f"the checkpoint is damaged: {self.method.name} cannot go on from it "
-                f"({type(error).__name__}: {error})"
-            ) from error
 
     def __iter__(self) -> Run:
         return self
@@ -479,12 +463,9 @@ class Run(Iterator[IntermediateResult]):
         """Ctrl-C ends the run with what it has; an exception passes on after a checkpoint."""
         with self.oracle.interrupts.held_back():
             try:
-                with self._naming_damage():
-                    work()
+                work()
             except KeyboardInterrupt:
                 self._interrupted()
-            except CheckpointError:
-                raise
             except BaseException as error:
                 self._autosave(error)
                 raise
@@ -558,8 +539,7 @@ class Run(Iterator[IntermediateResult]):
         """What was found; asking for it ends the run."""
         if self._result is None:
             self.stop()
-            with self._naming_damage():
-                self._result = self._close()
+            self._result = self._close()
         return self._result
 
     def _close(self) -> Result:
