@@ -24,7 +24,7 @@ from momentous.core.space import Array, Space
 from momentous.core.stopping import Criterion, Progress
 from momentous.display import SHOWN
 from momentous.torch.flat import Closure, ClosureFunction, FlatParameters, kinds
-from momentous.torch.state import Packed, pack_run, require_groups, require_point, unpack_run
+from momentous.torch.state import PackedState, pack_run, require_groups, unpack_run
 
 _NO_RATE = (
     "there is no learning rate here, and nothing for a scheduler to change: the method finds its "
@@ -124,7 +124,7 @@ class Optimizer(torch.optim.Optimizer):
 
     result: Result | None = None
     _run: Run | None = None  # under way, or ended
-    _saved: Packed | None = None  # a run to resume, where none is under way
+    _saved: PackedState | None = None  # a run to resume, where none is under way
     _is_watched: bool = True  # may parameters be read, or changed, between two steps?
     _shown: Array | None = None  # the point that the last step left in the parameters
     _flat: FlatParameters | None = None
@@ -177,7 +177,7 @@ class Optimizer(torch.optim.Optimizer):
         super().__init__(params, {})
         saved = None if resume is None else load(resume, Space(self._trained().point()))
         self._method(saved)  # refuse a mistake now rather than later
-        self._saved = None if saved is None else pack_run(saved, None)
+        self._saved = None if saved is None else self._pack(saved)
 
     @property
     def done(self) -> bool:
@@ -305,7 +305,7 @@ class Optimizer(torch.optim.Optimizer):
         """One iteration, in a run that begins or is resumed where none is under way."""
         if self._run is None:
             self._function = ClosureFunction(flat, closure)
-            saved = None if self._saved is None else unpack_run(self._saved, x)
+            saved = None if self._saved is None else unpack_run(self._saved, x)[0]
             begun = iterate(
                 self._function,
                 x,
@@ -374,8 +374,7 @@ class Optimizer(torch.optim.Optimizer):
     def _put_aside(self) -> None:
         """Keep the run as one to be resumed."""
         if self._run is not None:
-            self._saved = pack_run(self._run.state(), self._shown)
-            self._run = self.result = None
+            self._saved, self._run, self.result = self._packed(), None, None
 
     def _forget(self) -> None:
         """Let the next step begin a new run."""
@@ -395,8 +394,13 @@ class Optimizer(torch.optim.Optimizer):
     def state_dict(self) -> dict[str, Any]:
         """The run as it stands, in ``"run"``, beside the groups: plain Python and tensors, so that
         ``torch.load(..., weights_only=True)`` reads it."""
-        run = self._saved if self._run is None else pack_run(self._run.state(), self._shown)
-        return {**super().state_dict(), "run": run}
+        return {**super().state_dict(), "run": self._packed()}
+
+    def _packed(self) -> PackedState | None:
+        return self._saved if self._run is None else self._pack(self._run.state())
+
+    def _pack(self, state: RunState) -> PackedState:
+        return pack_run(state, self._shown, self.param_groups)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over a run, to resume it in the next step.  Load the module's state too.
@@ -407,24 +411,16 @@ class Optimizer(torch.optim.Optimizer):
         require_groups(state_dict, self.param_groups)
         run = state_dict["run"]
         if run is not None:
-            x = FlatParameters(self._named()).point()
-            state = unpack_run(run, x)
+            state, shown = unpack_run(run, FlatParameters(self._named()).point())
             state.require_same_method(self._method(state).description())
-            require_point(run, x)
         super().load_state_dict({k: v for k, v in state_dict.items() if k != "run"})
         self._forget()
         if run is not None:
-            self._saved, self._shown = run, run["shown"]
+            self._saved, self._shown = run, shown
 
     def __getstate__(self) -> dict[str, Any]:
-        run = self._saved if self._run is None else pack_run(self._run.state(), self._shown)
-        own = {
-            "_asked": self._asked,
-            "_options": self._options,
-            "_saved": run,
-            "_shown": self._shown,
-        }
-        return {**super().__getstate__(), **own}
+        own = {"_asked": self._asked, "_options": self._options, "_shown": self._shown}
+        return {**super().__getstate__(), **own, "_saved": self._packed()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
