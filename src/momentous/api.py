@@ -43,13 +43,13 @@ from momentous.core.stopping import (
 )
 from momentous.display import LOGGER, finished, take
 from momentous.distributed.driver import RanksArgument, layout_of
+from momentous.io.logs import is_heard
 from momentous.methods.descent_map import DescentMap, RestartRule
 from momentous.methods.registry import REGISTRY, in_box, method_class, method_of, replaces
 from momentous.scipy_options import (
     CALLED_HERE,
     MISSING_HERE,
     NAMES,
-    OF_WHOLE_RUNS,
     as_callback,
     of_whole_run,
     refuse,
@@ -437,11 +437,10 @@ def minimize(*args: Any, **keywords: Any) -> Result:
     (array([ 2., -2.]), 'CONVERGED')
     """
     keywords = _by_name("minimize", args, keywords)
-    plain = keywords.keys().isdisjoint(("options", *OF_WHOLE_RUNS))
-    asked = {} if plain else of_whole_run(keywords)
+    asked = of_whole_run(keywords)
     run = iterate(_caller=minimize, **keywords)
-    silent = not asked and not LOGGER.isEnabledFor(logging.INFO)
-    return run.finish() if silent else finished(run, asked)
+    heard = asked or is_heard(LOGGER, logging.INFO)
+    return finished(run, asked) if heard else run.finish()
 
 
 def accelerate(

@@ -138,7 +138,8 @@ class Run(Iterator[IntermediateResult]):
         # Whether the function is random.  Plain methods are counted as they are published.
         self._looked = not getattr(method, "compiles", False)
         self._limit = evaluation_limit(stop)
-        self._best = NO_SAMPLE  # that of `best_point`, where no call may be left for it
+        # The sample of `best_point` is kept where no call may be left for it.
+        self._best, self._keeps_best = NO_SAMPLE, self._limit < math.inf
         self._active = 0.0  # variables at bounds
         self._level_unit = LEVEL_NOISE * oracle.space.rounding
         self._unfinished = Report(NO_SAMPLE, math.nan)  # where a step is under way
@@ -173,7 +174,7 @@ class Run(Iterator[IntermediateResult]):
         self.progress.start_size = self.oracle.space.norm(x0)
         self.progress.best_grad_norm = sample.grad_norm
         self.best_point, self.report, self.memory = x0, self._unfinished, None
-        self._best = NO_SAMPLE if self._limit == math.inf else sample
+        self._best = sample if self._keeps_best else NO_SAMPLE
         if self._stop.window:
             self._take_stand(sample)
         self._way = self.method.set_out(self.oracle, x0, tol, seed)
@@ -201,17 +202,13 @@ class Run(Iterator[IntermediateResult]):
         step = self.method.with_new_tolerance(Step(memory, saved.report), tol)
         self.memory, self.report = step.memory, step.report
         self.best_point, self.standing = saved.best_point, saved.standing
-        if self._limit < math.inf:
-            known = (saved.report.sample, saved.report.accepted, saved.last)
-            is_best = (each for each in known if each is not None and each.evaluated)
-            is_best = (each for each in is_best if each.point is self.best_point)
-            self._best = next(is_best, None) or self.oracle.evaluate_anew(self.best_point)
+        self.oracle.recall(saved.last)
+        if self._keeps_best:
+            self.keep_best()
         self.oracle.nfev, self.oracle.njev = self.progress.nfev, self.progress.njev
         if way is not None:
             way.memory, self._way = self.memory, way
             self.oracle.nfev, self.oracle.njev = way.nfev, way.njev
-        if saved.last is not None:
-            self.oracle.recall(saved.last)
         if self.trace is not None and saved.trace is not None:
             self.trace.unpack(saved.trace.array, saved.events)
             if len(self.trace):
@@ -271,7 +268,7 @@ class Run(Iterator[IntermediateResult]):
         unfinished = self._unfinished  # one for all steps: making a report takes time
         unfinished.step_size, unfinished.noise = last.step_size, last.noise
         unfinished.accepted = last.accepted
-        if self._limit == math.inf:
+        if not self._keeps_best:
             del last
         stand, windows, trace = None, self._stop.window, self.trace
         try:
@@ -388,7 +385,7 @@ class Run(Iterator[IntermediateResult]):
         if norm < progress.best_grad_norm:
             progress.best_grad_norm, progress.best_nit = norm, progress.nit
             self.best_point = sample.point
-            self._best = NO_SAMPLE if self._limit == math.inf else sample
+            self._best = sample if self._keeps_best else NO_SAMPLE
         noise = self._level_unit * abs(sample.value)
         progress.note_level(sample.value, noise if noise > report.noise else report.noise)
         progress.time += perf_counter() - started
@@ -612,6 +609,22 @@ class Run(Iterator[IntermediateResult]):
             **more,
         )
 
+    def keep_best(self) -> None:
+        """Keep value and gradient of the best point from now on: evaluated, and not counted, where
+        a run that is resumed does not know them any more."""
+        self._keeps_best, oracle = True, self.oracle
+        for known in (self.report.sample, self.report.accepted, oracle.last):
+            if known is not None and known.evaluated and known.point is self.best_point:
+                self._best = known
+                return
+        self._best = oracle.evaluate_anew(self.best_point)
+
+    def lowest_known(self, tried: Sample | None = None) -> Sample | None:
+        """The point to return, if no further call is to be made."""
+        seen = self._best, tried, self.report.sample, self.report.accepted
+        usable = [each for each in seen if each is not None and each.has_finite_gradient]
+        return next(iter(lowest_first(usable, self.oracle.space)), None) if usable else None
+
     def _choose(self, status: Status) -> Sample:
         """The point to return, with value and gradient (counted where they are not known).
 
@@ -620,39 +633,30 @@ class Run(Iterator[IntermediateResult]):
         the smallest gradient and the last point that the method accepted by its value.
         """
         oracle, last = self.oracle, self.report.sample
-        if status is Status.MAX_EVALUATIONS:  # of what is known: no call is left
-            seen = self._best, oracle.lowest, last, self.report.accepted
-            usable = [each for each in seen if each is not None and each.has_finite_gradient]
-            if lowest := lowest_first(usable, oracle.space) if usable else []:
-                return lowest[0]
+        no_call_is_left = status is Status.MAX_EVALUATIONS
+        if no_call_is_left and (known := self.lowest_known(oracle.lowest)) is not None:
+            return known
         best = Sample(self.best_point) if self._best is NO_SAMPLE else self._best
         candidates = [last if self.best_point is last.point else best]
         if last.point is not None:  # otherwise the run was interrupted in the middle of a step
-            oracle.recall(last)
-            oracle.value(last.point)
+            oracle.learn(last)
             if last.has_finite_gradient and math.isfinite(last.value):
                 start = self.progress.start_fun
                 low = last.value <= start + oracle.space.value_noise(start)
                 if status.is_output and (status.success or low):
-                    return oracle.gradient(last.point)
+                    return oracle.learn(last, gradient=True)
                 candidates.append(last)
         if self.report.accepted is not None:
             candidates.append(self.report.accepted)
         for sample in candidates:
-            oracle.recall(sample)
-            sample.value = oracle.value(sample.point)
+            oracle.learn(sample)
         for sample in lowest_first(candidates, oracle.space):
-            known = self._known(sample)
+            oracle.learn(sample, gradient=True)
             # A success has no larger gradient than the start; one of the candidates has not.
-            larger = status.success and known.grad_norm > self.progress.start_norm
-            if known.has_finite_gradient and not larger:
-                return known
-        return self._known(candidates[0])
-
-    def _known(self, sample: Sample) -> Sample:
-        """The sample with its gradient."""
-        self.oracle.recall(sample)
-        return self.oracle.gradient(sample.point)
+            larger = status.success and sample.grad_norm > self.progress.start_norm
+            if sample.has_finite_gradient and not larger:
+                return sample
+        return oracle.learn(candidates[0], gradient=True)
 
 
 class Layout:

@@ -19,7 +19,7 @@ from momentous.core.method import Method
 from momentous.core.rule import Rule
 from momentous.core.space import Array, to_numpy
 from momentous.core.stopping import require
-from momentous.io.logs import shown
+from momentous.io.logs import say, shown
 from momentous.io.progress import progress_bar
 from momentous.lanes import saved
 from momentous.lanes.driver import Driver
@@ -189,7 +189,7 @@ def minimize_many(
                 raise
             result = error.result
         bar.end(f"{len(result)} of {len(result)} problems")
-        LOGGER.info("%r", result)
+        say(LOGGER, logging.INFO, repr(result))
     return result
 
 

@@ -13,7 +13,6 @@ import torch
 from torch.optim.optimizer import ParamsT
 
 from momentous.api import choose_method, iterate
-from momentous.core.acceptance import lowest_first
 from momentous.core.admission import levels_to_the_user
 from momentous.core.checkpoint import Checkpoint, RunState, load
 from momentous.core.loop import Run
@@ -129,7 +128,6 @@ class Optimizer(torch.optim.Optimizer):
     _shown: Array | None = None  # the point that the last step left in the parameters
     _flat: FlatParameters | None = None
     _function: ClosureFunction | None = None
-    _best: Sample | None = None  # the one with the smallest gradient, as the run keeps its point
     _loss: tuple[float, torch.dtype] = math.nan, torch.float64  # at that point
 
     def __init__(
@@ -315,7 +313,7 @@ class Optimizer(torch.optim.Optimizer):
                 interrupts="return",
                 **self._options | {"bounds": flat.bounds(self._bounds())},
             )
-            self._best = _known(begun, begun.best_point)
+            begun.keep_best()
             self._run, self._saved = begun, None
         run, function = self._run, self._function
         assert function is not None
@@ -327,19 +325,12 @@ class Optimizer(torch.optim.Optimizer):
 
     def _show(self, run: Run, flat: FlatParameters) -> None:
         """Leave in the parameters what a run that ended here would return."""
-        function, last = self._function, run.report.sample
+        function, shown = self._function, None if run.ended else run.lowest_known()
         assert function is not None
-        if run.best_point is last.point:
-            self._best = last
-        assert self._best is not None
-        if run.ended:
+        if shown is None:
             result = run.result
             shown = Sample(result.x, result.fun, result.jac, result.grad_norm)
             self.result = _named(result, flat)
-        else:
-            samples = [self._best, last, run.report.accepted]
-            finite = [s for s in samples if s is not None and s.has_finite_gradient]
-            shown = lowest_first(finite, run.oracle.space)[0]
         if not function.holds(shown.point) and (self._is_watched or run.ended):
             flat.write(shown.point)
             flat.write_gradient(shown.gradient)
@@ -441,12 +432,3 @@ def _named(result: Result, flat: FlatParameters) -> Result:
     vectors = {name: result[name] for name in names if result.get(name) is not None}
     parts = {name: flat.views(flat.tensor(vector).clone()) for name, vector in vectors.items()}
     return result | parts
-
-
-def _known(run: Run, point: Array) -> Sample:
-    """Value and gradient at the point with the smallest gradient, evaluated (and not counted) if
-    the run that was resumed does not know them any more."""
-    for sample in (run.report.sample, run.report.accepted):
-        if sample is not None and sample.point is point and sample.gradient is not None:
-            return sample
-    return run.oracle.evaluate_anew(point)
