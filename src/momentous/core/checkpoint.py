@@ -34,9 +34,9 @@ from momentous.io.archive import ArchiveError, is_archive, read_archive, write_a
 from momentous.io.atomic import permissions_of, previous_path, remove_left_over
 from momentous.io.types import JsonObject
 
-KIND, VERSION = "checkpoint", 9
+KIND, VERSION = "checkpoint", 8
 SHARD = "checkpoint shard"
-SEAL = "checksum"
+SEAL = "checksum"  # files of 0.1.0 have none
 
 # What malformed numbers end in where nothing has looked at them before.
 MALFORMED = (
@@ -347,7 +347,8 @@ def unpacked(
     try:
         if "many" in tree:
             raise CheckpointError("is the checkpoint of a batch: resume it with minimize_many")
-        _require(tree == sealed(tree, arrays), "it has changed since it was written")
+        is_whole = SEAL not in tree or tree == sealed(tree, arrays)
+        _require(is_whole, "it has changed since it was written")
         if path is not None and "shards" in tree:
             arrays = arrays | _from_shards(path, tree["shards"], space)
         return _Unpacker(arrays, space).state(tree)
@@ -434,8 +435,8 @@ def _from_shards(path: Path, shards: JsonObject, space: Space | None) -> dict[st
                 archive = read_archive(file, SHARD, VERSION)
             except (OSError, ArchiveError) as error:
                 raise CheckpointError(f"is damaged: {error}") from error
-            own = sealed({"token": shards["token"], "rank": rank}, archive.arrays)
-            is_own = archive.content == own
+            own = {"token": shards["token"], "rank": rank}
+            is_own = archive.content in (own, sealed(own, archive.arrays))
             _require(is_own, f"{file.name} is no shard of this checkpoint and rank, or has changed")
             for name, array in archive.arrays.items():
                 _require(array.shape == (size,), f"its shard {file.name} is not as long as it says")

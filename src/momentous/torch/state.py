@@ -77,7 +77,7 @@ def require_groups(state: Mapping[str, object], groups: list[JsonObject]) -> Non
                 f"the state belongs to another problem: its groups have {there} parameters, those "
                 f"of this optimizer {here}"
             )
-        if state["state"] != {} or (run is not None and run["tree"]["groups"] != given):
+        if state["state"] != {} or (run is not None and run["tree"].get("groups", given) != given):
             raise CheckpointError("the state is damaged: its groups are not those of its run")
     except CheckpointError:
         raise
