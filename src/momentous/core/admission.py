@@ -8,21 +8,21 @@ import functools
 import math
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import array_api_compat
 import numpy as np
 from numpy.typing import ArrayLike
 
 from momentous.core.space import Array, Space, set_writable, to_numpy
-from momentous.io.types import Floats
+from momentous.io.types import AnyArray, AnyFunction, Floats, Unchecked
 
 # How the names of dtypes begin that a value of f cannot have: NumPy's, then PyTorch's.
 NO_NUMBERS = ("complex", "str", "bytes", "void", "datetime", "timedelta", "torch.complex")
 
-Fun = Callable[..., Any]
+Fun = AnyFunction  # of the user
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,15 +32,13 @@ class Differences:
     central: bool = False  # "3-point" rather than "2-point"
     relative_step: ArrayLike | None = None  # a number or one per coordinate, times |x_i|
     absolute_step: ArrayLike | None = None  # the same, as it is
-    map: Callable[..., Iterable[float]] = (
-        map  # how fun is applied to many points: `Pool.map`, for example
-    )
+    map: Fun = map  # how fun is applied to many points: `Pool.map`, for example
 
 
-Jac = Callable[..., Any] | bool | Literal["2-point", "3-point", "autodiff"] | Differences | None
+Jac = Fun | bool | Literal["2-point", "3-point", "autodiff"] | Differences | None
 
 
-def starting_point(x0: Any) -> Array:
+def starting_point(x0: Unchecked) -> Array:
     """x0 as a private floating-point array: a copy, so that the user's own is never written to.
 
     Numbers and lists become NumPy arrays of at least one dimension, integers become floats, as in
@@ -82,7 +80,7 @@ def starting_point(x0: Any) -> Array:
     return xp.asarray(x0, copy=True)
 
 
-def _refuse_many_arrays(x0: Any) -> None:
+def _refuse_many_arrays(x0: Unchecked) -> None:
     """A list of tensors, such as the parameters of a network, is not one array."""
     parts = list(x0.values()) if isinstance(x0, dict) else x0
     if isinstance(parts, list | tuple) and any(
@@ -120,7 +118,7 @@ class Admission:
         self._fresh_count = _Measure().admit(np.empty(0), "")
         self._unshared = _test_of_memory(space)
 
-    def admit(self, raw: Any, source: str) -> Array:
+    def admit(self, raw: Unchecked, source: str) -> Array:
         """An array that user code returned, checked, as one that only we hold.
 
         User code may write all its answers into one buffer, or return x itself.  Where nobody but
@@ -145,7 +143,7 @@ class Admission:
         raw = raw.detach() if getattr(raw, "requires_grad", False) else raw
         return raw if ours and test is not None and test(raw) else self.space.copy(raw)
 
-    def _checked(self, raw: Any, source: str) -> Array:
+    def _checked(self, raw: Unchecked, source: str) -> Array:
         space = self.space
         if (
             type(raw) is space.library
@@ -196,7 +194,7 @@ class Admission:
             return import_module("jax").device_put(raw, wanted)
         raise ValueError(f"{source} returned an array on {place}, but x0 is on {wanted}")
 
-    def _same_library(self, raw: Any) -> bool:
+    def _same_library(self, raw: Unchecked) -> bool:
         # JAX hands out several classes for its arrays, NumPy allows subclasses: compare namespaces.
         return array_api_compat.array_namespace(raw) is self.space.xp
 
@@ -231,7 +229,7 @@ def _owns_tensor(a: Array) -> bool:
 
 
 class _Measure:
-    def admit(self, raw: np.ndarray, source: str) -> int:
+    def admit(self, raw: AnyArray, source: str) -> int:
         return sys.getrefcount(raw)
 
 
@@ -244,7 +242,7 @@ def without_grad(function: Fun, space: Space) -> Fun:
     if not space.counts_writes:
         return function
 
-    def called(x: Array, *args: object) -> Any:
+    def called(x: Array, *args: object) -> Unchecked:
         with unwritten(x, space):
             return function(x.detach(), *args)
 
@@ -275,7 +273,7 @@ def explain_read_only(error: BaseException) -> None:
         )
 
 
-def both_of(pair: Any, contract: str) -> list[Any]:
+def both_of(pair: Unchecked, contract: str) -> list[Unchecked]:
     """The two things that user code returned, in a list so that each can be taken out of it: the
     array is in one place only then."""
     if not isinstance(pair, (tuple, list)) or len(pair) != 2:
@@ -283,7 +281,7 @@ def both_of(pair: Any, contract: str) -> list[Any]:
     return list(pair)
 
 
-def scalar(raw: Any, source: str) -> float:
+def scalar(raw: Unchecked, source: str) -> float:
     """A user's function value as a float: a number, a 0-d array or an array of one element."""
     if isinstance(raw, float):
         return float(raw)  # one of NumPy's is a float, too
@@ -371,7 +369,7 @@ class Words(NamedTuple):
     )
 
 
-Answer = tuple[Any, Array, int]  # value or NaN, gradient or image, number of values it took
+Answer = tuple[Unchecked, Array, int]  # value or NaN, gradient or image, number of values it took
 
 
 class Source:
@@ -456,7 +454,8 @@ class _WithPenalty(Wrapped):
         self.noun = "proximal gradient"
 
     def value(self, x: Array) -> float:
-        return self.inner.value(x) + self.space.penalty.total(self.space, x)
+        h: float = self.space.penalty.total(self.space, x)
+        return self.inner.value(x) + h
 
     def gradient(self, x: Array, known: float) -> Answer:
         penalty = self.space.penalty
@@ -524,7 +523,7 @@ class _Function(Source):
         set_writable(x, False)
         return scalar(self.fun(x, *self.args), "fun")
 
-    def _where_it_is(self, value: Any) -> Any:
+    def _where_it_is(self, value: Unchecked) -> Unchecked:
         """A value that came with a gradient: on its device, if a pass can bring it to the host."""
         if type(value) is float:
             return value
@@ -582,7 +581,7 @@ class _Autodiff(_Function):
     def __init__(self, fun: Fun, args: tuple[object, ...], space: Space):
         super().__init__(fun, args, space)
         self._bare = fun
-        self._pair: Callable[[Array], tuple[Any, Array]]
+        self._pair: Callable[[Array], tuple[Unchecked, Array]]
         library = space.xp.__name__.rsplit(".", 1)[-1]
         if "torch" in space.xp.__name__:
             self._pair = self._torch_pair
@@ -596,7 +595,7 @@ class _Autodiff(_Function):
                 "differentiate: pass jac=callable or jac=True"
             )
 
-    def _torch_pair(self, x: Array) -> tuple[Any, Array]:
+    def _torch_pair(self, x: Array) -> tuple[Unchecked, Array]:
         import torch
 
         with torch.enable_grad(), unwritten(x, self.space):
@@ -652,7 +651,7 @@ class _Differences(_Function):
         gradient = slopes_by_places(flat, places, known, there)
         return known, self.space.from_numpy(gradient.reshape(host.shape)), values + len(moves)
 
-    def _values_at(self, points: Iterator[Array], count: int) -> np.ndarray:
+    def _values_at(self, points: Iterator[Array], count: int) -> AnyArray:
         """The values of fun at so many points."""
         at = functools.partial(_value, self.fun, self.args)  # which processes can be sent
         answers = list(self._how.map(at, points))
@@ -663,18 +662,16 @@ class _Differences(_Function):
             )
         return np.array(answers, dtype=float)
 
-    def _with_entries(
-        self, flat: np.ndarray, moves: list[tuple[int, np.floating]]
-    ) -> Iterator[Array]:
+    def _with_entries(self, flat: AnyArray, moves: list[tuple[int, float]]) -> Iterator[Array]:
         for i, place in moves:
             moved = flat.copy()
             moved[i] = place
             yield self.space.from_numpy(moved.reshape(self.space.shape))
 
-    def _steps(self, flat: np.ndarray) -> np.ndarray:
+    def _steps(self, flat: AnyArray) -> AnyArray:
         """How far each coordinate is moved: as asked for, or by a share of max(1, |x|)."""
         sizes = np.abs(flat).astype(float)
-        steps: np.ndarray = self.relative_step * np.maximum(1.0, sizes)
+        steps: AnyArray = self.relative_step * np.maximum(1.0, sizes)
         if self._how.absolute_step is not None:
             steps = np.broadcast_to(np.asarray(self._how.absolute_step, dtype=float), flat.shape)
         elif self._how.relative_step is not None:
@@ -684,8 +681,8 @@ class _Differences(_Function):
 
 
 def places_in_box(
-    x: np.ndarray, steps: np.ndarray, lower: np.ndarray, upper: np.ndarray, central: bool
-) -> list[np.ndarray]:
+    x: AnyArray, steps: AnyArray, lower: AnyArray, upper: AnyArray, central: bool
+) -> list[AnyArray]:
     """Where each coordinate is moved for a difference, once or twice: a step ahead (and one back);
     without room for it, the other way, or (both) the way with more room."""
     ahead, back = upper.astype(float) - x, x - lower.astype(float)
@@ -700,15 +697,15 @@ def places_in_box(
     return [np.clip((x + move).astype(x.dtype), lower, upper) for move in moves]
 
 
-def has_two_sides(x: np.ndarray, places: list[np.ndarray]) -> np.ndarray:
+def has_two_sides(x: AnyArray, places: list[AnyArray]) -> AnyArray:
     """Which coordinates are moved both ways?"""
     first, second = places
     return ((first > x) & (second < x)) | ((first < x) & (second > x))
 
 
 def slopes_by_places(
-    x: np.ndarray, places: list[np.ndarray], known: Floats | float, values: list[np.ndarray]
-) -> np.ndarray:
+    x: AnyArray, places: list[AnyArray], known: Floats | float, values: list[AnyArray]
+) -> AnyArray:
     """The derivative by each coordinate: 0 where it was not moved."""
     with np.errstate(all="ignore"):  # what is not finite is for the method to judge
         steps = [place.astype(float) - x.astype(float) for place in places]

@@ -18,7 +18,7 @@ import time
 import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import array_api_compat
 import numpy as np
@@ -32,7 +32,7 @@ from momentous.core.step import Report, UnderWay
 from momentous.core.stopping import Progress
 from momentous.io.archive import ArchiveError, is_archive, read_archive, write_archive
 from momentous.io.atomic import permissions_of, previous_path, remove_left_over
-from momentous.io.types import JsonObject
+from momentous.io.types import AnyArray, JsonObject, Unchecked
 
 KIND, VERSION = "checkpoint", 8
 SHARD = "checkpoint shard"
@@ -159,7 +159,7 @@ class InMemory(Checkpoint):
 class Plain:
     """Wraps a NumPy array that stays one on reading, whatever the library of x."""
 
-    def __init__(self, array: np.ndarray):
+    def __init__(self, array: AnyArray):
         self.array = array
 
 
@@ -171,7 +171,7 @@ class RunState:
     method: JsonObject  # `Method.description`
     tol: float | None
     progress: Progress
-    memory: Any
+    memory: Unchecked
     report: Report
     best_point: Array
     standing: Array | None  # the last point that the method stands by, for criteria with a window
@@ -243,11 +243,11 @@ class _Packer:
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self._shape = shape
-        self.arrays: list[np.ndarray] = []
+        self.arrays: list[AnyArray] = []
         self.points: set[int] = set()  # which of them have the shape of x
         self._index: dict[int, int] = {}
 
-    def pack(self, item: Any) -> Any:
+    def pack(self, item: Unchecked) -> Unchecked:
         if isinstance(item, enum.Enum):
             return {"enum": type(item).__name__, "value": item.value}
         if item is None or type(item) in (bool, int, float, str):
@@ -288,7 +288,7 @@ class PackedRun:
     """
 
     tree: JsonObject
-    arrays: dict[str, np.ndarray]
+    arrays: dict[str, AnyArray]
 
     @classmethod
     def of(cls, state: RunState) -> PackedRun:
@@ -313,7 +313,7 @@ class PackedRun:
         return PackedRun(sealed(self.tree | {"fields": fields}, self.arrays), self.arrays)
 
 
-def packed(state: RunState) -> tuple[JsonObject, dict[str, np.ndarray]]:
+def packed(state: RunState) -> tuple[JsonObject, dict[str, AnyArray]]:
     """A run as a tree of plain things, and the arrays that it names; they may share memory with
     the run's."""
     packer = _Packer(tuple(state.best_point.shape))
@@ -322,7 +322,7 @@ def packed(state: RunState) -> tuple[JsonObject, dict[str, np.ndarray]]:
     return sealed(tree, arrays), arrays
 
 
-def sealed(tree: JsonObject, arrays: Mapping[str, np.ndarray]) -> JsonObject:
+def sealed(tree: JsonObject, arrays: Mapping[str, AnyArray]) -> JsonObject:
     """The tree with a checksum of it and its arrays: what has not changed since need not be checked
     field by field."""
     body = {name: part for name, part in tree.items() if name != SEAL}
@@ -330,13 +330,13 @@ def sealed(tree: JsonObject, arrays: Mapping[str, np.ndarray]) -> JsonObject:
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])
         checksum = zlib.crc32(f"{name} {array.dtype} {array.shape}".encode(), checksum)
-        checksum = zlib.crc32(array.reshape(-1).view(np.uint8), checksum)
+        checksum = zlib.crc32(array.reshape(-1).view(np.uint8).data, checksum)
     return body | {SEAL: checksum}
 
 
 def unpacked(
     tree: JsonObject,
-    arrays: dict[str, np.ndarray],
+    arrays: dict[str, AnyArray],
     space: Space | None = None,
     path: Path | None = None,
 ) -> RunState:
@@ -422,11 +422,11 @@ def _shard_names(path: Path) -> list[str]:
         return []
 
 
-def _from_shards(path: Path, shards: JsonObject, space: Space | None) -> dict[str, np.ndarray]:
+def _from_shards(path: Path, shards: JsonObject, space: Space | None) -> dict[str, AnyArray]:
     """The part of the points that is this rank's (without a space, all of them), flat."""
     sizes, begin = shards["sizes"], 0 if space is None else space.offset
     end, at = sum(sizes) if space is None else begin + space.size, 0
-    pieces: dict[str, list[np.ndarray]] = {}
+    pieces: dict[str, list[AnyArray]] = {}
     for rank, size in enumerate(sizes):
         first, last = max(begin, at), min(end, at + size)
         if first < last or (rank == 0 and begin == end):
@@ -448,7 +448,7 @@ def _from_shards(path: Path, shards: JsonObject, space: Space | None) -> dict[st
 class _Unpacker:
     """The way back."""
 
-    def __init__(self, arrays: dict[str, np.ndarray], space: Space | None):
+    def __init__(self, arrays: dict[str, AnyArray], space: Space | None):
         self._arrays, self._space = arrays, space
         self._made: dict[int, Array] = {}  # fields that shared an array share it again
 
@@ -467,7 +467,7 @@ class _Unpacker:
         state: RunState = self.unpack(tree)
         return state
 
-    def unpack(self, item: Any) -> Any:
+    def unpack(self, item: Unchecked) -> Unchecked:
         if not isinstance(item, dict):
             return item
         if "enum" in item:

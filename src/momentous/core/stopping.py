@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any
 
 from momentous.core.machine import NUMBERS, Arithmetic, Machine
 from momentous.core.record import record
 from momentous.core.space import Space
 from momentous.core.status import Ending, Status
 from momentous.core.step import Report
+from momentous.io.types import Unchecked
 
 
 @record
@@ -471,7 +471,7 @@ def overflows(square: float, largest: float) -> bool:
     return (square >= 1e4) & (square >= largest)
 
 
-def require(name: str, value: Any, least: float = -math.inf, kind: str = "a number") -> None:
+def require(name: str, value: Unchecked, least: float = -math.inf, kind: str = "a number") -> None:
     """Refuse what is no number, text that looks like one included, or is too small."""
     try:
         enough = bool(value >= least)
