@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import logging
 import os
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, Never, Self
@@ -14,6 +15,7 @@ from numpy.typing import ArrayLike, DTypeLike
 from momentous.core.method import Method
 from momentous.core.result import Result
 from momentous.core.status import Status
+from momentous.io.logs import say
 from momentous.io.types import AnyArray, JsonObject
 from momentous.lowrank.backends import BACKENDS, Backend
 from momentous.lowrank.checks import check_number, thread_count
@@ -86,7 +88,7 @@ class BaseCompletion(Answers):
             self.objective_, self.message_ = fit.objective, fit.message
             self._certified, self.path_ = (self.model_, fit.certificate), fit.path
             self.n_iter_, self.validation_errors_ = int(fit.result.nit), fit.held_out_errors
-            LOGGER.info("%s", self.message_)
+            say(LOGGER, logging.INFO, self.message_)
         if fit.error is not None:
             raise MemoryError(fit.message)
         if fit.result.status is Status.INTERRUPTED:
