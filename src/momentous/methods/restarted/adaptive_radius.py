@@ -61,17 +61,13 @@ class AdaptiveMemory:
     epoch: Epoch
     outcome: Outcome
     schedule: Schedule
-    limit: RiseLimit  # x_cur^0, the last accepted point, f there, and the noise of that
+    start: Sample  # x_cur^0, the last accepted point, and f there
     start_norm: float  # |grad f(x^0)|
     tol: float  # what an epoch that completes is judged by, 0 for nothing
     probe: Probe
     output_norm: float = math.nan  # of the two gradients at an epoch's end, the smaller one ...
     output_value: float = math.nan  # ... and f there
     phase: int = ITERATE
-
-    @property
-    def start(self) -> Sample:
-        return self.limit.reference
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,7 +146,7 @@ class AdaptiveRadius(Rule[AdaptiveMemory]):
             schedule = self._practical_schedule(m, norm, eps, self.gradient_lipschitz or 1.0)
         memory = AdaptiveMemory(
             Epoch.at(here.point, again=True), Outcome(schedule.step_size, m.no_events), schedule,
-            _limit(m, Sample(here.point, here.value)), norm, tol, Probe.at(m, here),
+            Sample(here.point, here.value), norm, tol, Probe.at(m, here),
         )  # fmt: skip
         if goal.tol is None and self.eps is not None:
             memory.tol = 0.0  # nothing was asked for but the theorem's own promise
@@ -226,7 +222,7 @@ class AdaptiveRadius(Rule[AdaptiveMemory]):
 
     def rise_limit(self, m: Machine, memory: AdaptiveMemory, shown: Sample) -> RiseLimit:
         """If the epoch has climbed, it would be discarded."""
-        return memory.limit
+        return RiseLimit(memory.start, allowance=m.value_noise(memory.start.value))
 
     def ask(self, m: Machine, memory: AdaptiveMemory) -> Ask:
         epoch, now, phase = memory.epoch, memory.schedule, memory.phase
@@ -278,7 +274,7 @@ class AdaptiveRadius(Rule[AdaptiveMemory]):
             )
             return AdaptiveMemory(
                 Epoch(epoch.start, x_next, ahead, average, k, travelled),
-                Outcome(now.step_size, m.no_events), now, memory.limit, start_norm, memory.tol,
+                Outcome(now.step_size, m.no_events), now, memory.start, start_norm, memory.tol,
                 memory.probe, memory.output_norm, memory.output_value, memory.phase,
             )  # fmt: skip
 
@@ -321,7 +317,7 @@ class AdaptiveRadius(Rule[AdaptiveMemory]):
         # Where the required decrease is within rounding the objective cannot tell, but the
         # gradient can.  If the epoch is accepted, the gradient there is the next one needed: it
         # costs nothing.
-        noise = memory.limit.allowance
+        noise = m.value_noise(before)
         level = (required <= noise) & (abs(value - before) <= noise)
 
         def look() -> AdaptiveMemory:
@@ -403,7 +399,7 @@ class AdaptiveRadius(Rule[AdaptiveMemory]):
             epoch=Epoch.at(start.point, again),
             outcome=Outcome(memory.schedule.step_size, events, shows=shows, status=status),
             schedule=schedule,
-            limit=_limit(m, start),
+            start=start,
             phase=ITERATE,
         )
 
@@ -456,7 +452,7 @@ class AdaptiveRadius(Rule[AdaptiveMemory]):
         epoch, now, before = memory.epoch, memory.schedule, memory.start
         norm, shows = memory.output_norm, memory.outcome.shows
         status = judge(m, norm, self._promise(now), memory.tol)
-        risen = m.no(value <= before.value + memory.limit.allowance)
+        risen = m.no(value <= before.value + m.value_noise(before.value))
 
         def tighten() -> AdaptiveMemory:
             """eps did not lead to the tolerance: take a tenth, keep theta."""
@@ -512,7 +508,3 @@ class AdaptiveRadius(Rule[AdaptiveMemory]):
         if self.radius_shrink is not None:
             return self.radius_shrink
         return 1 + 0.001 * (now.restarts + 1)
-
-
-def _limit(m: Machine, start: Sample) -> RiseLimit:
-    return RiseLimit(start, allowance=m.value_noise(start.value))

@@ -24,6 +24,7 @@ from momentous.core.rule import Ask, Goal, Sums, Vectors
 from momentous.core.status import Ending, Status
 from momentous.methods.restarted.adaptive_radius import AdaptiveRadius
 from momentous.methods.restarted.fixed_radius import FixedRadius
+from momentous.methods.restarted.free_momentum import FreeHeavyBall, FreeNesterov
 from momentous.methods.restarted.free_radius import FreeRadius
 from momentous.methods.restarted.momentum import HEAVY_BALL, NESTEROV
 from momentous.methods.restarted.on_faces import OnFaces
@@ -216,7 +217,7 @@ class AdaRAGD(Adaptive):
     )
     cost = "1 gradient; 1 value per restart"
     scheme = NESTEROV
-    free = FreeRadius(NESTEROV)
+    free = FreeRadius(FreeNesterov())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -242,4 +243,4 @@ class AdaRHB(Adaptive):
     )
     cost = "1 gradient; 1 value per restart"
     scheme = HEAVY_BALL
-    free = FreeRadius(HEAVY_BALL)
+    free = FreeRadius(FreeHeavyBall())
