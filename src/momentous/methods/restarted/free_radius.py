@@ -36,7 +36,7 @@ from momentous.core.rule import (
 from momentous.core.space import Array
 from momentous.core.status import Ending, EventKind, Status
 from momentous.core.step import RiseLimit
-from momentous.methods.endings import no_progress, zero_gradient
+from momentous.methods.endings import no_progress, start_not_finite, zero_gradient
 from momentous.methods.restarted.free_momentum import FreeEpoch, FreeNesterov
 from momentous.methods.search.backtracking import SIGNAL
 from momentous.methods.search.probe import Probe
@@ -514,12 +514,7 @@ class FreeRadius(Rule[FreeMemory]):
     def ending(self, memory: FreeMemory, shown: Sample, status: Status) -> Ending:
         norm, eta = shown.grad_norm, memory.learned.step_size
         if status is Status.NON_FINITE:
-            return Ending(
-                status,
-                "the objective was lower at the last accepted point, but its gradient there is not "
-                "finite; no smaller step helps: check jac at result.best_x and around it",
-                {"grad_norm": norm, "step_size": eta},
-            )
+            return start_not_finite(norm, eta)
         if status is Status.COMPLETED:
             return zero_gradient(eta)
         return no_progress(

@@ -11,8 +11,12 @@ from momentous.core.oracle import Sample
 from momentous.core.space import Array
 from momentous.core.status import Ending, EventKind, Status
 from momentous.methods.checks import check, check_positive
-from momentous.methods.restarted.fixed_radius import FixedMemory, FixedRadius
-from momentous.methods.restarted.momentum import ESCAPING_NESTEROV, Parameters
+from momentous.methods.restarted.fixed_radius import (
+    ESCAPING_NESTEROV,
+    FixedMemory,
+    FixedRadius,
+    Parameters,
+)
 
 
 @dataclasses.dataclass(frozen=True)
