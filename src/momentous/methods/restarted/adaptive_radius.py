@@ -138,18 +138,18 @@ class AdaptiveRadius(Scheduled[AdaptiveMemory]):
     def _phases(self) -> tuple[Callable[..., AdaptiveMemory], ...]:
         """What is made of an evaluation, by what it is for."""
         phases = (
-            self._iterated, self._end_known, self._end_level, self._average_known,
-            self._last_known, self._output_known, self._probed,
+            self._iterate, self._judge_end, self._judge_level_end, self._note_average,
+            self._choose_output, self._conclude_at, self._answer_probe,
         )  # fmt: skip
         return phases if self._scale_free else phases[:PROBE]
 
-    def _probed(
+    def _answer_probe(
         self, m: Machine, memory: AdaptiveMemory, here: Sample, *_: object
     ) -> AdaptiveMemory:
         probe = memory.probe.answered(m, memory.start.point, here)
         return self._probe(m, m.but(memory, probe=probe))
 
-    def _iterated(
+    def _iterate(
         self, m: Machine, memory: AdaptiveMemory, here: Sample, made: Vectors, sums: Sums
     ) -> AdaptiveMemory:
         epoch, now = memory.epoch, memory.schedule
@@ -195,13 +195,13 @@ class AdaptiveRadius(Scheduled[AdaptiveMemory]):
         return m.case(
             memory,
             (near & finite & moves & m.no(completes), advance),  # most iterations
-            (m.no(finite), lambda: self._failed(m, memory, k, here.grad_norm, shows=True)),
+            (m.no(finite), lambda: self._discard(m, memory, k, here.grad_norm, shows=True)),
             (m.no(moves), stand),
             (m.no(near), judge_end),
             otherwise=complete,
         )
 
-    def _end_known(
+    def _judge_end(
         self, m: Machine, memory: AdaptiveMemory, here: Sample, *_: object
     ) -> AdaptiveMemory:
         """Lines 7-9: keep the end of the epoch, if it is low enough."""
@@ -221,28 +221,28 @@ class AdaptiveRadius(Scheduled[AdaptiveMemory]):
 
         return m.case(
             memory,
-            (broken, lambda: self._failed(m, memory, epoch.k)),
-            (falls, lambda: self._accepted(m, memory, value)),
+            (broken, lambda: self._discard(m, memory, epoch.k)),
+            (falls, lambda: self._accept(m, memory, value)),
             (level, look),
-            otherwise=lambda: self._failed(m, memory, epoch.k),
+            otherwise=lambda: self._discard(m, memory, epoch.k),
         )
 
-    def _end_level(
+    def _judge_level_end(
         self, m: Machine, memory: AdaptiveMemory, here: Sample, *_: object
     ) -> AdaptiveMemory:
         falls = here.grad_norm < memory.start_norm
         return m.case(
             memory,
-            (falls, lambda: self._accepted(m, memory, memory.output_value)),
-            otherwise=lambda: self._failed(m, memory, memory.epoch.k),
+            (falls, lambda: self._accept(m, memory, memory.output_value)),
+            otherwise=lambda: self._discard(m, memory, memory.epoch.k),
         )
 
-    def _accepted(self, m: Machine, memory: AdaptiveMemory, value: float) -> AdaptiveMemory:
+    def _accept(self, m: Machine, memory: AdaptiveMemory, value: float) -> AdaptiveMemory:
         schedule, start = self._after_success(m, memory.schedule), Sample(memory.epoch.x, value)
         events = m.event(EventKind.RESTART, memory.epoch.k)
         return self._new_epoch(m, memory, start, schedule, events, again=True)
 
-    def _failed(
+    def _discard(
         self, m: Machine, memory: AdaptiveMemory, k: int, norm: float = 0.0, shows: bool = False
     ) -> AdaptiveMemory:
         """Line 11, in the form of Remark 2: discard the epoch; smaller B0, eta, larger rho'.
@@ -275,13 +275,13 @@ class AdaptiveRadius(Scheduled[AdaptiveMemory]):
             phase=ITERATE,
         )
 
-    def _average_known(
+    def _note_average(
         self, m: Machine, memory: AdaptiveMemory, here: Sample, *_: object
     ) -> AdaptiveMemory:
         known = m.but(memory, output_norm=here.grad_norm, output_value=here.value)
         return self._look_at(m, known, memory.epoch.average.mean, LAST, shows=True)
 
-    def _last_known(
+    def _choose_output(
         self, m: Machine, memory: AdaptiveMemory, here: Sample, *_: object
     ) -> AdaptiveMemory:
         """Lines 15-17: the average or the last iterate, whichever has the smaller gradient."""
@@ -294,14 +294,14 @@ class AdaptiveRadius(Scheduled[AdaptiveMemory]):
         is_known = value == value
         if self._backoff == 1.0 and not self._tightens:
             is_known = True  # the value does not matter
-        return m.case(chosen, (is_known, lambda: self._concluded(m, chosen, value)))
+        return m.case(chosen, (is_known, lambda: self._conclude(m, chosen, value)))
 
-    def _output_known(
+    def _conclude_at(
         self, m: Machine, memory: AdaptiveMemory, here: Sample, *_: object
     ) -> AdaptiveMemory:
-        return self._concluded(m, memory, here.value)
+        return self._conclude(m, memory, here.value)
 
-    def _concluded(self, m: Machine, memory: AdaptiveMemory, value: float) -> AdaptiveMemory:
+    def _conclude(self, m: Machine, memory: AdaptiveMemory, value: float) -> AdaptiveMemory:
         epoch, now, before = memory.epoch, memory.schedule, memory.start
         norm, shows = memory.output_norm, memory.outcome.shows
         status = judge(m, norm, self._promise(now), memory.tol)
@@ -320,7 +320,7 @@ class AdaptiveRadius(Scheduled[AdaptiveMemory]):
 
         branches = []
         if self._backoff > 1:
-            branches.append((risen, lambda: self._failed(m, memory, epoch.k, norm, shows)))
+            branches.append((risen, lambda: self._discard(m, memory, epoch.k, norm, shows)))
         if self._tightens:
             branches.append((status == int(Status.ABOVE_TOLERANCE), tighten))
         return m.case(memory, *branches, otherwise=end)

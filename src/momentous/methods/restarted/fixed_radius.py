@@ -325,10 +325,10 @@ class FixedRadius(Restarted[FixedMemory]):
     def tell(
         self, m: Machine, memory: FixedMemory, here: Sample, made: Vectors, sums: Sums
     ) -> FixedMemory:
-        phases = (self._iterated, self._ended)
+        phases = (self._iterate, self._conclude)
         return m.switch(memory, memory.phase, phases, here, made, sums)
 
-    def _iterated(
+    def _iterate(
         self, m: Machine, memory: FixedMemory, here: Sample, made: Vectors, sums: Sums
     ) -> FixedMemory:
         p, epoch = memory.parameters, memory.epoch
@@ -352,7 +352,7 @@ class FixedRadius(Restarted[FixedMemory]):
         finite = m.isfinite(here.grad_norm) & m.isfinite(moved)
         return m.case(
             memory,
-            (m.no(finite), lambda: self._not_finite(m, memory, here)),
+            (m.no(finite), lambda: self._drop_momentum(m, memory, here)),
             (m.no(k * travelled <= p.radius * p.radius), restart),  # line 6
             (k >= p.epoch_length, complete),  # line 2
             otherwise=lambda: m.but(
@@ -360,7 +360,7 @@ class FixedRadius(Restarted[FixedMemory]):
             ),
         )
 
-    def _ended(self, m: Machine, memory: FixedMemory, here: Sample, *_: object) -> FixedMemory:
+    def _conclude(self, m: Machine, memory: FixedMemory, here: Sample, *_: object) -> FixedMemory:
         p = memory.parameters
         status = judge(m, here.grad_norm, p.promise, memory.tol)
         return m.but(memory, outcome=Outcome(p.step_size, m.no_events, status=status))
@@ -373,7 +373,7 @@ class FixedRadius(Restarted[FixedMemory]):
         outcome = Outcome(memory.parameters.step_size, events)
         return m.but(memory, epoch=Epoch.at(start, again), outcome=outcome)
 
-    def _not_finite(self, m: Machine, memory: FixedMemory, here: Sample) -> FixedMemory:
+    def _drop_momentum(self, m: Machine, memory: FixedMemory, here: Sample) -> FixedMemory:
         """Drop the momentum and go on from x^k; if x^k itself is bad, there is no way on."""
         epoch, lost = memory.epoch, m.event(EventKind.NON_FINITE, here.grad_norm)
         events = lost + m.event(EventKind.RESTART, epoch.k)

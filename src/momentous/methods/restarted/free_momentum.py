@@ -19,6 +19,14 @@ from momentous.core.space import Array
 
 
 @record
+class Forecast:
+    """Of the next step: a pass may be made together with the gradient, before its eta is known."""
+
+    step: float  # what the next eta is expected to be
+    curvature: float = math.nan  # |g - g'|/|y - y'| in the last iteration
+
+
+@record
 class FreeEpoch:
     """Where an epoch stands after k of its iterations; v_k = x^k - x^{k-1}."""
 
@@ -38,17 +46,13 @@ class FreeEpoch:
     path: float = 0.0  # the length of the way y^0, y^1, .., y^{k-1}
     mean_path: float = 0.0  # the mean of that length up to y^t, with the weights of W
     spread: float = 0.0  # W times its variance, no less than that of the y^t
-    # Where a pass is made together with the gradient, before its eta is known:
-    expected_step: float | None = None  # what the next eta is expected to be
-    curvature: float | None = None  # |g - g'|/|y - y'| in the last iteration
+    forecast: Forecast | None = None  # where such a pass is best
 
     @staticmethod
     def at(m: Machine, x: Array, gradient: Array, eta: float, mean_due: int) -> FreeEpoch:
         """A fresh epoch: x^{-1} = x^0 = x."""
-        epoch = FreeEpoch(x, x, x, gradient, eta, mean_due)
-        if m.fuses:
-            epoch.expected_step, epoch.curvature = eta, math.nan
-        return epoch
+        forecast = Forecast(eta) if m.fuses else None
+        return FreeEpoch(x, x, x, gradient, eta, mean_due, forecast=forecast)
 
     def share(self, m: Machine, eta: float) -> float:
         """The weight of the next point in the mean, besides that of y^0."""

@@ -37,7 +37,7 @@ from momentous.core.space import Array
 from momentous.core.status import Ending, EventKind, Status
 from momentous.core.step import RiseLimit
 from momentous.methods.endings import no_progress, start_not_finite, zero_gradient
-from momentous.methods.restarted.free_momentum import FreeEpoch, FreeNesterov
+from momentous.methods.restarted.free_momentum import Forecast, FreeEpoch, FreeNesterov
 from momentous.methods.search.backtracking import SIGNAL
 from momentous.methods.search.probe import Probe
 from momentous.methods.search.rounding import NOISE
@@ -174,8 +174,8 @@ class FreeRadius(Rule[FreeMemory]):
         need = m.where(phase >= END, of_value, GRADIENT)
         vectors: Vectors = ()
         numbers: tuple[float, ...] = ()
-        if m.fuses:
-            eta, need = epoch.expected_step, m.where(phase == ITERATE, STEP, need)
+        if epoch.forecast is not None:
+            eta, need = epoch.forecast.step, m.where(phase == ITERATE, STEP, need)
             share = epoch.share(m, eta)
             vectors, numbers = self.scheme.given(epoch, memory.point, epoch.k + 1, eta, share)
         return Ask(memory.point, need, memory.again, memory.start, vectors, numbers)
@@ -190,7 +190,7 @@ class FreeRadius(Rule[FreeMemory]):
     @cached_property
     def _phases(self) -> tuple[Callable[..., FreeMemory], ...]:
         """What is made of an evaluation, by what it is for."""
-        return self._iterated, self._mean_known, self._probed, self._end_known
+        return self._iterate, self._judge_mean, self._answer_probe, self._judge_end
 
     def _begin_epoch(self, m: Machine, memory: FreeMemory) -> FreeMemory:
         """On from the start, whose value is known, without momentum."""
@@ -203,12 +203,12 @@ class FreeRadius(Rule[FreeMemory]):
             phase=ITERATE,
         )
 
-    def _probed(self, m: Machine, memory: FreeMemory, here: Sample, *_: object) -> FreeMemory:
+    def _answer_probe(self, m: Machine, memory: FreeMemory, here: Sample, *_: object) -> FreeMemory:
         start = memory.start
         probe = Probe(start.gradient, start.grad_norm, memory.probe_distance, memory.probe_trials)
         return self._probe(m, memory, probe.answered(m, start.point, here))
 
-    def _iterated(
+    def _iterate(
         self, m: Machine, memory: FreeMemory, here: Sample, made: Vectors, sums: Sums
     ) -> FreeMemory:
         c, scheme, epoch, before = self.constants, self.scheme, memory.epoch, memory.learned
@@ -229,7 +229,7 @@ class FreeRadius(Rule[FreeMemory]):
         eta = now.step_size
         share = epoch.share(m, eta)
         # The step.
-        if not made or eta != epoch.expected_step:
+        if epoch.forecast is None or eta != epoch.forecast.step:
             vectors, numbers = scheme.given(epoch, memory.point, k, eta, share)
             made, sums = m.run(scheme.work, (here.gradient, *vectors), numbers, 2)
         x_next, y_next, points = scheme.made(made)
@@ -245,11 +245,10 @@ class FreeRadius(Rule[FreeMemory]):
             epoch.early_due, norm, k, moved, slope, travelled, weight, path, mean_path,
             epoch.spread + share * ahead * (path - mean_path),
         )  # fmt: skip
-        if m.fuses:
-            reached.curvature = m.where(epoch.k > 0, bend / before.step_size, math.nan)
-            reached.expected_step = self._expected_step(
-                m, now, k + 1, reached.curvature, epoch.curvature
-            )
+        if epoch.forecast is not None:
+            curvature = m.where(epoch.k > 0, bend / before.step_size, math.nan)
+            step = self._expected_step(m, now, k + 1, curvature, epoch.forecast.curvature)
+            reached.forecast = Forecast(step, curvature)
         start = memory.start
         if start.gradient is None:
             start = here  # it is known now
@@ -386,7 +385,7 @@ class FreeRadius(Rule[FreeMemory]):
         longer = m.maximum(eta, m.minimum(scheme.growth_at(m, k) * eta, now.most))
         return m.where(eta * curvature < scheme.threshold_at(m, k), longer, eta)
 
-    def _mean_known(self, m: Machine, memory: FreeMemory, here: Sample, *_: object) -> FreeMemory:
+    def _judge_mean(self, m: Machine, memory: FreeMemory, here: Sample, *_: object) -> FreeMemory:
         """rho' becomes at least what the gradient at ybar proves of rho.
 
         The mean of the gradients is k |v|/(eta_0 W) long, and that at ybar differs from it by no
@@ -410,7 +409,7 @@ class FreeRadius(Rule[FreeMemory]):
             phase=ITERATE,
         )
 
-    def _end_known(self, m: Machine, memory: FreeMemory, here: Sample, *_: object) -> FreeMemory:
+    def _judge_end(self, m: Machine, memory: FreeMemory, here: Sample, *_: object) -> FreeMemory:
         """Is the epoch kept that may end here, and what is known then?"""
         c, epoch, now, start, k = (
             self.constants, memory.epoch, memory.learned, memory.start, memory.epoch.k,
@@ -459,7 +458,7 @@ class FreeRadius(Rule[FreeMemory]):
             walled = good | (end & m.no(finite))
             return m.but(
                 memory,
-                learned=self._learned(m, memory, kept, pays, affords, walled, norm),
+                learned=self._learn(m, memory, kept, pays, affords, walled, norm),
                 outcome=Outcome(used, events, shows=False),
                 start=m.choose(kept, here, start),
                 again=kept,
@@ -472,7 +471,7 @@ class FreeRadius(Rule[FreeMemory]):
             branches.insert(0, (decides, ask_gradient))
         return m.case(memory, *branches, otherwise=begin)
 
-    def _learned(
+    def _learn(
         self, m: Machine, memory: FreeMemory, kept: bool, pays: bool, affords: bool, walled: bool,
         norm: float,
     ) -> Learned:  # fmt: skip
