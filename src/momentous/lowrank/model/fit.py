@@ -195,7 +195,7 @@ def _run_to_go_on(
         and x0 is not None
         and run.is_of(objective, config, x0)
     )
-    return None if objective.any(not same) else run
+    return None if objective.ranks.sum(float(not same)) else run
 
 
 def _same_entries(one: Ratings | None, other: Ratings | None) -> bool:

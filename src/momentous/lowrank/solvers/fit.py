@@ -32,7 +32,6 @@ from momentous.lowrank.data.ratings import Floats, Ratings, Rng
 from momentous.lowrank.losses import Loss, find_loss
 from momentous.lowrank.objective import LowRankObjective
 from momentous.lowrank.penalty import Penalty
-from momentous.lowrank.ranks import RankObjective, RankRatings
 from momentous.lowrank.solvers.rank_search import FIRST_RANK
 from momentous.lowrank.solvers.sweeps import Sweep
 from momentous.methods.descent_map import DescentMap, RestartRule
@@ -150,8 +149,7 @@ class FitConfig:
             loss.weighting if self.weighting is None else self.weighting,
             loss.biases if self.biases is None else self.biases,
         )
-        kind = RankObjective if isinstance(ratings, RankRatings) else LowRankObjective
-        return kind(
+        return LowRankObjective(
             ratings,
             # No matrix has a higher rank than its smaller side: more factors say nothing more.
             min(FIRST_RANK if self.rank == "auto" else self.rank, *whole.shape),
@@ -230,7 +228,7 @@ def solve(
         try:
             x, result = run(objective, config, x0, observer)
         except CheckpointError as error:
-            if observer.begun is None or objective.layout is not None:  # ranks end together
+            if observer.begun is None or objective.ranks.size > 1:  # ranks end together
                 raise
             warnings.warn(
                 f"the fit begins anew at its last model, without the momentum that it had: {error}",
@@ -240,7 +238,7 @@ def solve(
             observer.begun = None
             x, result = run(objective, config, x0, observer)
     except MemoryError as error:
-        if observer.last is None or objective.layout is not None:  # other ranks do not go on
+        if observer.last is None or objective.ranks.size > 1:  # other ranks do not go on
             raise
         observer.error = error.with_traceback(None)  # which would hold on to arrays
     if observer.error is not None:
@@ -385,7 +383,7 @@ class Observer:
 
     def _is_due(self) -> bool:
         due = monotonic() - self._saved_at >= self.save_every
-        self._due = self.save is not None and self.objective.any(due)
+        self._due = self.save is not None and self.objective.ranks.sum(float(due)) > 0.0
         return self._due
 
     def _take_run(self, state: RunState) -> None:
