@@ -93,7 +93,7 @@ def test_from_a_file_to_a_model_to_predictions(ratings_file):
 
 
 def test_json_is_all_that_is_printed_when_asked_for(ratings_file):
-    done = run("fit", ratings_file, *FAST, "--out", "model", "--json", "--validation", 0.2)
+    done = run("fit", ratings_file, *FAST, "--out", "model", "--json", "--validation-share", 0.2)
     facts = json.loads(done.stdout)
     assert done.stderr == ""
     assert facts["held_out_error"] > 0
@@ -102,7 +102,7 @@ def test_json_is_all_that_is_printed_when_asked_for(ratings_file):
 
 
 def test_progress_tells_the_held_out_error_and_restarts(ratings_file):
-    lines = run("fit", ratings_file, *FAST, "--out", "m", "--validation", 0.2).stderr.splitlines()
+    lines = run("fit", ratings_file, *FAST, "--out", "m", "--validation-share", 0.2).stderr.splitlines()
     assert all("held out" in line and "restarts" in line for line in lines)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from momentous.cli.options import EXISTING, as_json
+from momentous.cli.options import EXISTING, as_json, device
 from momentous.cli.terminal import say
 
 
@@ -14,12 +14,7 @@ from momentous.cli.terminal import say
 @click.argument("users", metavar="USER...", nargs=-1, required=True)
 @click.option("-n", "count", type=click.IntRange(1), default=10)
 @click.option("--include-seen", is_flag=True, help="Also what the user has rated.")
-@click.option(
-    "--device",
-    type=click.Choice(["cpu", "cuda", "auto"]),
-    default="cpu",
-    help="cuda: an NVIDIA GPU; auto: that, where there is one and it is worth it.",
-)
+@device()
 @as_json
 def command(
     model: Path, users: tuple[str, ...], count: int, include_seen: bool, device: str, as_json: bool

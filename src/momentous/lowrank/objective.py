@@ -561,7 +561,9 @@ class LowRankObjective:
             own = self._sum_of_errors(P, Q, ratings, limits)
         else:
             wide = self._widen(P, Q)
-            own = self.backend.sum_of_errors(self.loss, *wide, ratings, limits)
+            own = 0.0  # of a rank that has none of the entries
+            if ratings.nnz:
+                own = self.backend.sum_of_errors(self.loss, *wide, ratings, limits)
         return self.loss.error_of_mean(self.ranks.sum(own) / ratings.whole.nnz)
 
     def _sum_of_errors(

@@ -279,6 +279,7 @@ class LowRankModel:
             col_factors=self.row_factors,
             row_bias=self.col_bias,
             col_bias=self.row_bias,
+            penalty=self.penalty.transposed(),
             seen=transpose(self.seen),
             held_out=None if self.held_out is None else transpose(self.held_out),
             run=None,
