@@ -1,12 +1,11 @@
 """``momentous recommend``."""
 
-import json
 from pathlib import Path
 
 import click
 
 from momentous.cli.options import EXISTING, as_json, device
-from momentous.cli.terminal import say
+from momentous.cli.terminal import show_lists
 
 
 @click.command()
@@ -23,10 +22,4 @@ def command(
     from momentous.lowrank.tasks import recommend_items
 
     found = recommend_items(model, users, count, exclude_seen=not include_seen, device=device)
-    if as_json:
-        click.echo(json.dumps(found))
-        return
-    for user, items in found.items():
-        say(f"{user}:")
-        for item, score in items:
-            say(f"  {score:9.4f}  {item}")
+    show_lists(found, as_json=as_json)
