@@ -343,18 +343,6 @@ class Source:
         self.args, self.space = args, space
         self.fun = without_grad(fun, space)
         self.admission = Admission(space)
-        self._join: Callable[[Array], Any] | None = None
-        self._joined: Any = None
-
-    def joined(self, x: Array) -> Any:
-        """Value and gradient in a form that is compiled together with passes, or None."""
-        if self._join is not None:
-            self._joined, self._join = self._join(x), None
-        return self._joined
-
-    def do_not_join(self) -> None:
-        """Values and gradients come alone: passes need more than this process knows."""
-        self._join = self._joined = None
 
     def value(self, x: Array) -> float:
         set_writable(x, False)
@@ -396,8 +384,6 @@ class _Fused(Source):
     def __init__(self, fun: Fun, args: tuple[object, ...], space: Space):
         super().__init__(fun, args, space)
         self.words = getattr(fun, "words", self.words)
-        if not args:
-            self._join = lambda x: space.joined(fun, x, differentiate=False)
 
     def gradient(self, x: Array, known: float) -> tuple[float, Array, int]:
         parts = both_of(self.fun(x, *self.args), "with jac=True fun must return (f, g)")
@@ -428,8 +414,6 @@ class _Autodiff(Source):
             from momentous.core.jax_autodiff import JaxPair
 
             self._pair = JaxPair(fun, args, levels_to_the_user)
-            if not args:
-                self._join = lambda x: space.joined(fun, x, differentiate=True)
         else:
             raise ValueError(
                 f"jac='autodiff' needs x0 to be a PyTorch or JAX array; {library} does not "

@@ -318,7 +318,6 @@ class FunctionOracle(Oracle):
         self.advice, self.words = self._source.advice, self._source.words
         self._work: tuple[Pass, Sequence[Array], Sequence[float]] = (GRADIENT, (), ())
         self._made: tuple[tuple[Array, ...], tuple[float, ...]] | None = None
-        self._ready: tuple[tuple[Array, ...], tuple[float, ...]] | None = None
 
     def _call_value(self, x: Array) -> float:
         if self.space.box is not None:
@@ -338,13 +337,7 @@ class FunctionOracle(Oracle):
             x = self._inside(x)
         if self.space.penalty is not None:
             return self._with_penalty(x, known)
-        joined = self._source.joined(x) if self.space.fuses else None
-        self._ready = None
-        if joined is None:
-            return self._source.gradient(x, known)
-        answer, made, sums, value = self.space.compute_joined(joined, x, *self._work)
-        self._ready = made, sums
-        return value, self._source.admission.admit(answer, "fun (the gradient)"), 1
+        return self._source.gradient(x, known)
 
     def _with_penalty(self, x: Array, known: float) -> tuple[float, Array, int]:
         """The value of f with the term, the gradient of f with what is smooth in it."""
@@ -360,11 +353,8 @@ class FunctionOracle(Oracle):
             size = space.norm(answer) if box is None else box.size(space, x, answer)
             return Sample(x, value, answer, size)
         # One pass and one transfer: the norm, the value, and what the method is about to do.
-        if self._ready is not None:
-            (made, sums), self._ready = self._ready, None
-        else:
-            work, vectors, numbers = self._work
-            made, sums, value = space.compute(work, (answer, *vectors), numbers, value)
+        work, vectors, numbers = self._work
+        made, sums, value = space.compute(work, (answer, *vectors), numbers, value)
         self._made = made, sums[1:]
         if box is not None:
             return Sample(x, value, answer, box.size(space, x, answer))

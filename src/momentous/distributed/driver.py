@@ -152,8 +152,6 @@ class _OnRanks(Oracle):
     def __init__(self, agreement: Agreement, *given: Any):
         super().__init__(*given)  # type: ignore[call-arg]
         self.interrupts, self._agreement = agreement.interrupts, agreement
-        if isinstance(self, FunctionOracle):
-            self._source.do_not_join()  # one rank alone does not know values and gradients
 
 
 class DataOracle(_OnRanks, FunctionOracle):
