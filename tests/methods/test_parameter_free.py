@@ -563,11 +563,13 @@ def test_early_ends_are_paid_for_by_successes(problem):
     for step in itertools.islice(run, 3000):
         memory = step.memory
         if any(event.kind is EventKind.RESTART for event in step.events):
-            is_early = memory.x.grad_norm <= 0.1 * before.mark
+            is_early = memory.x.grad_norm <= 0.1 * before.norm_to_contract
             early, regular = early + is_early, regular + (not is_early)
-            assert memory.mark <= (memory.x.grad_norm if is_early else 10 * before.mark)
+            assert memory.norm_to_contract <= (
+                memory.x.grad_norm if is_early else 10 * before.norm_to_contract
+            )
         else:
-            assert memory.mark <= before.mark
+            assert memory.norm_to_contract <= before.norm_to_contract
         assert early <= regular + math.log10(first / tol) + 1
         before = memory
     assert early > 3
