@@ -41,7 +41,7 @@ from momentous.core.stopping import (
     flatten,
     require,
 )
-from momentous.display import LOGGER, finished, take
+from momentous.display import LOGGER, finish_and_show, take
 from momentous.distributed.driver import RanksArgument, layout_of
 from momentous.io.logs import is_heard
 from momentous.io.types import AnyFunction, FunctionTo, Options, Unchecked
@@ -54,7 +54,7 @@ from momentous.scipy_options import (
     as_callback,
     of_whole_run,
     refuse,
-    translated,
+    translate,
     warn_of_hessians,
 )
 
@@ -102,7 +102,7 @@ def _with_scipy_options(function: Callable[_P, _T]) -> Callable[_P, _T]:
         if options:
             keywords = keywords | dict(options)
         if not NAMES.isdisjoint(keywords):
-            keywords = translated(keywords)
+            keywords = translate(keywords)
         return function(**keywords)  # type: ignore[call-arg]
 
     return called
@@ -441,7 +441,7 @@ def minimize(*args: Unchecked, **keywords: Unchecked) -> Result:
     asked = of_whole_run(keywords)
     run = iterate(_caller=minimize, **keywords)
     heard = asked or is_heard(LOGGER, logging.INFO)
-    return finished(run, asked) if heard else run.finish()
+    return finish_and_show(run, asked) if heard else run.finish()
 
 
 def accelerate(
@@ -553,7 +553,7 @@ def accelerate(
             layout, oracle, method, start, saved, tol, criteria, callback, checkpoint, trace,
             interrupts,
         )  # fmt: skip
-    return finished(run, asked)
+    return finish_and_show(run, asked)
 
 
 def _feasible_start(feasible: Unchecked, space: Space, start: Array) -> Callable[[Array], bool]:

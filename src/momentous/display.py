@@ -82,7 +82,7 @@ class Display:
             warn(f"{what}: {result.message}", limit=result.status in _FAILED)
 
 
-def finished(run: Run, asked: Options) -> Result:
+def finish_and_show(run: Run, asked: Options) -> Result:
     """The result of a run, with what ``return_all`` asks for, shown as it is asked for."""
     copy, points = run.oracle.space.copy, []
     wants_all = bool(asked.get("return_all"))

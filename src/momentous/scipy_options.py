@@ -105,7 +105,7 @@ def of_whole_run(keywords: Options) -> Options:
     return take(keywords, [name for name in OF_WHOLE_RUNS if name not in own])
 
 
-def translated(keywords: Options) -> Options:
+def translate(keywords: Options) -> Options:
     """The keywords with SciPy's names among them in our words; warns of those without meaning."""
     method = keywords.get("method")
     own = _parameters(method)

@@ -32,7 +32,7 @@ from momentous.core.method import Method
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.result import Result
 from momentous.core.space import Array, Inner, Space
-from momentous.core.stopping import AnyOf, Criterion, WallTime, flatten
+from momentous.core.stopping import AnyOf, Criterion, WallTime, flatten, leaves
 from momentous.distributed.agreement import Agreement
 from momentous.distributed.find import find
 from momentous.distributed.ranks import Ranks
@@ -246,11 +246,11 @@ class RankRun(Run):
             "Trace(values)": options.trace is not None and options.trace.values,
             **{type(part).__name__: part for part in _parts(stop) if type(part) is not WallTime},
         }
-        if own := [name for name, part in same.items() if _has(_is_of_the_user, part)]:
+        if own := [name for name, part in same.items() if _is_of_the_user(part)]:
             same |= dict.fromkeys(own, "a criterion of the user's own")
         require_same(ranks, same)
         asks = options.callback is not None or bool(own)
-        timed = _has(lambda part: isinstance(part, WallTime), stop)
+        timed = any(isinstance(leaf, WallTime) for leaf in leaves(stop))
         timed = timed or (checkpoint is not None and checkpoint.by_shared_clock)
         asks, timed = ranks.all_reduce(np.array([asks, timed], np.float64), "max") > 0.0
         agreement.shares_clock = bool(timed)
@@ -318,16 +318,10 @@ def _parts(stop: Criterion) -> tuple[Criterion, ...]:
     return stop.parts if type(stop) is AnyOf else (stop,)
 
 
-def _has(test: Callable[[object], bool], part: object) -> bool:
-    """Does the test hold for a criterion, or for a part of it?"""
-    if isinstance(part, AnyOf):
-        return any(_has(test, each) for each in part.parts)
-    return test(part)
-
-
 def _is_of_the_user(part: object) -> bool:
-    """May this criterion differ from rank to rank?"""
-    return isinstance(part, Criterion) and not type(part).__module__.startswith("momentous.")
+    """May this criterion, or a part of it, differ from rank to rank?"""
+    kinds = [type(leaf) for leaf in leaves(part)] if isinstance(part, Criterion) else []
+    return any(not kind.__module__.startswith("momentous.") for kind in kinds)
 
 
 def _with_shortest_time(ranks: Ranks, stop: Criterion) -> Criterion:

@@ -233,7 +233,7 @@ class Ranks(abc.ABC):
         """How many of so many rows are on each rank, but for the last ranks, which have fewer."""
         return -(-count // self.size)
 
-    def share(self, count: int) -> slice[int, int, int | None]:
+    def share(self, count: int) -> slice[int, int]:
         """Which of so many rows are this rank's in ``reduce_scatter``."""
         block = self.block(count)
         return slice(min(self.rank * block, count), min((self.rank + 1) * block, count))
