@@ -263,7 +263,7 @@ class Run(Iterator[IntermediateResult]):
         unfinished = self._unfinished  # one for all steps: making a report takes time
         unfinished.step_size, unfinished.noise = last.step_size, last.noise
         unfinished.accepted = last.accepted
-        if not self._keeps_best:
+        if oracle.limit == math.inf:
             del last
         stand, windows, trace = None, self._stop.window, self.trace
         try:

@@ -14,6 +14,8 @@ from typing import ClassVar, NamedTuple
 
 from momentous.core.machine import STEP as STEP
 from momentous.core.machine import Host, Machine, Numbers, Records
+from momentous.core.machine import Sums as Sums
+from momentous.core.machine import Vectors as Vectors
 from momentous.core.method import Method
 from momentous.core.oracle import NO_SAMPLE, Oracle, Sample
 from momentous.core.passes import MOMENTUM, Pass
@@ -22,9 +24,6 @@ from momentous.core.space import Array
 from momentous.core.status import Ending, Status
 from momentous.core.step import M, Report, RiseLimit, Step, UnderWay
 from momentous.io.types import Unchecked
-
-Vectors = tuple[Array, ...]
-Sums = tuple[float, ...]
 
 RUNNING = -1  # in place of a `Status`
 UNKNOWN = math.nan  # in place of a value
