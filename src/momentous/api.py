@@ -43,7 +43,6 @@ from momentous.core.stopping import (
 )
 from momentous.display import LOGGER, finish_and_show, take
 from momentous.distributed.driver import RanksArgument, layout_of
-from momentous.io.logs import is_heard
 from momentous.io.types import AnyFunction, FunctionTo, Options, Unchecked
 from momentous.methods.descent_map import DescentMap, RestartRule
 from momentous.methods.registry import REGISTRY, in_box, method_class, method_of, replaces
@@ -51,6 +50,7 @@ from momentous.scipy_options import (
     CALLED_HERE,
     MISSING_HERE,
     NAMES,
+    OF_WHOLE_RUNS,
     as_callback,
     of_whole_run,
     refuse,
@@ -438,9 +438,10 @@ def minimize(*args: Unchecked, **keywords: Unchecked) -> Result:
     (array([ 2., -2.]), 'CONVERGED')
     """
     keywords = _by_name("minimize", args, keywords)
-    asked = of_whole_run(keywords)
+    plain = keywords.keys().isdisjoint(("options", *OF_WHOLE_RUNS))
+    asked = {} if plain else of_whole_run(keywords)
     run = iterate(_caller=minimize, **keywords)
-    heard = asked or is_heard(LOGGER, logging.INFO)
+    heard = asked or LOGGER.isEnabledFor(logging.INFO)
     return finish_and_show(run, asked) if heard else run.finish()
 
 
