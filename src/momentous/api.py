@@ -10,7 +10,7 @@ import logging
 import os
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Literal, ParamSpec, TypeVar
+from typing import Literal, ParamSpec, TypeVar, cast
 
 import numpy as np
 
@@ -111,14 +111,14 @@ def _with_scipy_options(function: Callable[_P, _T]) -> Callable[_P, _T]:
 @_with_scipy_options
 def iterate(
     fun: Fun,
-    x0: Unchecked,
-    args: Unchecked = (),
+    x0: object,
+    args: object = (),
     method: str | Method | type[Method] | None = None,
     jac: Jac = None,
-    hess: Unchecked = None,
-    hessp: Unchecked = None,
-    bounds: Unchecked = None,
-    constraints: Unchecked = (),
+    hess: object = None,
+    hessp: object = None,
+    bounds: object = None,
+    constraints: object = (),
     tol: float | None = None,
     callback: Callback | None = None,
     options: Options | None = None,
@@ -136,8 +136,8 @@ def iterate(
     inner: Inner | None = None,
     ranks: RanksArgument = None,
     check_gradient: bool = False,
-    penalty: Unchecked = None,
-    **parameters: Unchecked,
+    penalty: object = None,
+    **parameters: object,
 ) -> Run:
     """The same as :func:`minimize`, one step at a time.
 
@@ -154,7 +154,9 @@ def iterate(
     >>> run.result.success
     True
     """
-    caller = parameters.pop("_caller", iterate)  # what the user has called, for errors
+    caller = cast(
+        AnyFunction, parameters.pop("_caller", iterate)
+    )  # what the user has called, for errors
     if type(constraints) is not tuple or constraints:
         refuse(constraints=constraints)
     if hess is not None or hessp is not None:
@@ -446,10 +448,10 @@ def minimize(*args: Unchecked, **keywords: Unchecked) -> Result:
 
 
 def accelerate(
-    step: AnyFunction,
-    x0: Unchecked,
-    value: AnyFunction | bool | None = None,
-    args: Unchecked = (),
+    step: Fun,
+    x0: object,
+    value: Fun | bool | None = None,
+    args: object = (),
     *,
     restart: RestartRule | None = None,
     tol: float | None = None,
@@ -465,8 +467,8 @@ def accelerate(
     interrupts: Literal["raise", "return"] = "raise",
     inner: Inner | None = None,
     ranks: RanksArgument = None,
-    feasible: Unchecked = None,
-    **parameters: Unchecked,
+    feasible: object = None,
+    **parameters: object,
 ) -> Result:
     """Restarted momentum around an iteration of your own that never raises an objective.
 

@@ -21,7 +21,7 @@ from momentous.core.result import Result
 from momentous.core.space import Array, Space
 from momentous.core.stopping import Criterion, Progress
 from momentous.display import SHOWN
-from momentous.io.types import AnyFunction, Options, Unchecked
+from momentous.io.types import AnyFunction, Options
 from momentous.torch.flat import Closure, ClosureFunction, FlatParameters, kinds
 from momentous.torch.state import PackedState, pack_run, require_groups, unpack_run
 
@@ -147,7 +147,7 @@ class Optimizer(torch.optim.Optimizer):
         trace: bool = True,
         check_gradient: bool = False,
         bounds: object = None,
-        **parameters: Unchecked,
+        **parameters: object,
     ):
         if isinstance(params, torch.nn.Module):
             raise TypeError(
