@@ -22,8 +22,8 @@ from momentous.distributed import Ranks
 from momentous.io.archive import ArchiveError, ArraySpec, read_archive, write_archive
 from momentous.io.atomic import permissions_of
 from momentous.io.types import AnyArray, JsonObject
+from momentous.lowrank.data.files.scans import is_plain_number
 from momentous.lowrank.data.ids import Ids, as_ids
-from momentous.lowrank.data.tables import is_plain_number
 from momentous.lowrank.data.vocabulary import UNKNOWN, Vocabulary
 from momentous.lowrank.model.stored import RUN, StoredRows, StoredSide, unpack_run
 from momentous.lowrank.ranks.ratings import owners
