@@ -183,7 +183,7 @@ def delimited_scan(text: Text, dialect: Dialect, work: Work) -> Scan:
         else text_id(cell, [one[k] for one in dialect.samples])
         for cell, k in zip(cells[:2], dialect.columns[:2], strict=True)
     )
-    number = f"regexp_full_match({cells[-1]}, '[-+]?[0-9]+,[0-9]+([eE].*)?')"  # but for the decimal comma
+    number = f"regexp_full_match({cells[-1]}, '[-+]?[0-9]+,[0-9]+([eE].*)?')"  # with a comma
     checks = [(number, DECIMAL_COMMA)] if work.options.decimal == "." else []
     together = "false"
     if dialect.delimiter == "::" and _COLONS in text.marks:
