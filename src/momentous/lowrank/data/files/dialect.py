@@ -160,7 +160,7 @@ def find_dialect(
     first = cut[best][0]
     if count == 2:
         by_name = columns is not None and any(isinstance(one, str) for one in columns)
-        header = by_name or bool(_matching(first, KNOWN[0]))
+        header = by_name or bool(matching_names(first, KNOWN[0]))
     else:
         header = len(first) == fields and best != "::" and not any(map(_is_number, first))
         some = (one for line in cut[best][:10] for one in line)
@@ -171,7 +171,7 @@ def find_dialect(
                 "user and one column per item: read it with format='dense', or, if its lines are "
                 "triples, say which columns are user, item and rating, as in columns=(0, 1, 2)"
             )
-    where = places(head.name, columns, fields, first if header else None, count)
+    where = find_columns(head.name, columns, fields, first if header else None, count)
     skip = head.numbers[0] - 1
     if header:
         skip += 1 + "".join(first).count("\n")
@@ -231,7 +231,7 @@ def checked_columns(columns: Columns | None, count: int = 3) -> list[str | int] 
     return list(columns)
 
 
-def places(
+def find_columns(
     name: str, columns: Columns | None, fields: int, names: Sequence[str] | None, count: int
 ) -> tuple[int, ...]:
     """The positions of user, item and rating (or of user and item) among so many columns.
@@ -242,7 +242,7 @@ def places(
         return tuple(_place(name, one, fields, names) for one in columns)
     if names is None:
         return tuple(range(count))
-    found = [_matching(names, known) for known in KNOWN[:count]]
+    found = [matching_names(names, known) for known in KNOWN[:count]]
     if any(len(one) != 1 for one in found):
         example = tuple(WANTED[count].replace(",", "").replace(" and", "").split())
         raise RatingsFileError(
@@ -255,7 +255,7 @@ def places(
     return tuple(one[0] for one in found)
 
 
-def _matching(names: Sequence[str], known: set[str]) -> list[int]:
+def matching_names(names: Sequence[str], known: set[str]) -> list[int]:
     """The positions of names that are known."""
     return [k for k, name in enumerate(names) if re.sub(r"[^a-z0-9]", "", name.lower()) in known]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from momentous.lowrank.data.errors import RatingsFileError
 from momentous.lowrank.data.files.database import duckdb_errors, quoted_name, read_files
-from momentous.lowrank.data.files.dialect import File, places
+from momentous.lowrank.data.files.dialect import File, find_columns
 from momentous.lowrank.data.files.scans import HAS_ZERO, NO_ZERO, IdColumn, Scan, Work
 
 COPY = "momentous_rows"
@@ -47,7 +47,7 @@ def table_scan(query: str, name: str, work: Work, is_stream: bool = False) -> Sc
     with duckdb_errors(name):
         described = work.connection.execute(f"DESCRIBE {query}").fetchall()
     names, types = [one[0] for one in described], [one[1] for one in described]
-    chosen = places(name, work.options.columns, len(names), names, count)
+    chosen = find_columns(name, work.options.columns, len(names), names, count)
     quoted = [quoted_name(names[k]) for k in chosen]
     kinds = [types[k] for k in chosen]
     rating = "CAST(0 AS DOUBLE)"

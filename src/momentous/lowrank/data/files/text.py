@@ -19,9 +19,9 @@ from momentous.lowrank.data.files.dialect import (
     WHITESPACE,
     Dialect,
     File,
+    find_columns,
     find_dialect,
     has_quotes,
-    places,
 )
 from momentous.lowrank.data.files.scans import (
     BAD_MOVIE,
@@ -257,7 +257,7 @@ def _json_scan(file: File, work: Work) -> Scan:
     if not isinstance(first, dict):
         raise file.head.error(expected)
     keys = list(first)
-    chosen = places(text.name, options.columns, len(keys), keys, options.count)
+    chosen = find_columns(text.name, options.columns, len(keys), keys, options.count)
     line = "CASE WHEN json_valid(c0) THEN c0 END"
     pointers = [quoted_text(f"/{keys[k].replace('~', '~0').replace('/', '~1')}") for k in chosen]
     user, item, *rating = (f"json_extract_string({line}, {one})" for one in pointers)
