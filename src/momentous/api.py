@@ -15,7 +15,7 @@ from typing import Literal, ParamSpec, TypeVar, cast
 import numpy as np
 
 from momentous.core import gradient_check
-from momentous.core.admission import Fun, Jac, MapSource, function_source, levels_to_the_user
+from momentous.core.admission import Fun, levels_to_the_user
 from momentous.core.box import read_bounds
 from momentous.core.checkpoint import (
     MALFORMED,
@@ -30,6 +30,7 @@ from momentous.core.method import Method
 from momentous.core.oracle import Oracle
 from momentous.core.penalties import enter_domain, membership, read_penalty, refuse_both
 from momentous.core.result import Result, Trace
+from momentous.core.sources import Jac, MapSource, function_source
 from momentous.core.space import Array, Inner, Space
 from momentous.core.stopping import (
     Criterion,
