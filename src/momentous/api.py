@@ -269,7 +269,7 @@ def _run(
         tol = saved.tol
     if tol is not None:
         require("tol", tol, 0)
-    goal = method.default_tolerance if tol is None else tol
+    goal = method.tolerance_for(tol)
     if goal and method.stops_at_tolerance:
         criteria = [GradientNorm(float(goal)), *criteria]
     if interrupts not in ("raise", "return"):

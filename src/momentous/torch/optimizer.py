@@ -373,7 +373,7 @@ class Optimizer(torch.optim.Optimizer):
 
     def __repr__(self) -> str:
         method, tol = self._method(None), self._options["tol"]
-        tol = method.default_tolerance if tol is None else tol
+        tol = method.tolerance_for(tol)
         typed = self._asked[0] if isinstance(self._asked[0], str) else None
         name = typed or ("auto" if self._asked[0] is None else method.name)
         where = "not begun" if self.progress is None else f"iteration {self.progress.nit}"
