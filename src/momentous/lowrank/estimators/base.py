@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import logging
 import os
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, Never, Self
@@ -14,12 +15,13 @@ from numpy.typing import ArrayLike, DTypeLike
 from momentous.core.method import Method
 from momentous.core.result import Result
 from momentous.core.status import Status
+from momentous.io.logs import say
 from momentous.io.types import AnyArray, JsonObject
 from momentous.lowrank.backends import BACKENDS
 from momentous.lowrank.checks import check_number, thread_count
 from momentous.lowrank.data.ids import require_unmasked
 from momentous.lowrank.data.ratings import Floats, Ratings, Rng, SparseMatrix, is_sparse
-from momentous.lowrank.data.vocabulary import Pairs, ratings_of
+from momentous.lowrank.data.vocabulary import Pairs, ratings_of, split_triples
 from momentous.lowrank.estimators.answers import Answers
 from momentous.lowrank.estimators.display import LOGGER, summary, watching
 from momentous.lowrank.estimators.frames import Column
@@ -75,7 +77,7 @@ class BaseCompletion(Answers, FitOptions):
             self.objective_, self.message_ = fit.objective, fit.message
             self._certified, self.path_ = (self.model_, fit.certificate), fit.path
             self.n_iter_, self.validation_errors_ = int(fit.result.nit), fit.held_out_errors
-            LOGGER.info("%s", self.message_)
+            say(LOGGER, logging.INFO, self.message_)
         if fit.error is not None:
             raise MemoryError(fit.message)
         if fit.result.status is Status.INTERRUPTED:
@@ -86,12 +88,12 @@ class BaseCompletion(Answers, FitOptions):
         return model if self.warm_start else dataclasses.replace(model, run=None)
 
     def fit(self, X: Pairs, y: ArrayLike | None = None, **unsupported: Never) -> Self:
-        """Fit to the values y of the pairs X.
+        """Fit to the values y of the pairs X, or to a table X of users, items and values.
 
         There are no weights per rating (``sample_weight``): the compiled passes have none.
         """
         self._refuse(unsupported)
-        self._fit(self._new_ratings(X, y))
+        self._fit(self._new_ratings(*split_triples(X, y)))
         return self
 
     def predict(self, X: Pairs) -> Column:
@@ -233,6 +235,7 @@ class BaseCompletion(Answers, FitOptions):
         return ratings
 
     def _further_ratings(self, X: Pairs, y: ArrayLike | None) -> Ratings:
+        X, y = split_triples(X, y)
         return self._ratings_of(self._known_pairs(X), y)
 
     def _known_pairs(self, X: Pairs) -> Pairs:
