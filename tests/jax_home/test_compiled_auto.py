@@ -119,12 +119,6 @@ def test_an_end_that_is_no_success_returns_the_lowest_point():
     assert float(found.fun) < float(rosenbrock(START))
 
 
-def test_methods_that_call_their_oracle_are_refused_within_another_too():
-    method = Safeguarded(momentous.ConjugateGradient())
-    with pytest.raises(TypeError, match="safeguarded with these methods within it has no compiled"):
-        solve(rosenbrock, jnp.array(START), method=method)
-
-
 def test_without_evaluations_the_start_is_returned():
     found = solve(rosenbrock, START, method="lbfgs", max_evaluations=0)
     assert (int(found.status), int(found.nfev)) == (Status.MAX_EVALUATIONS, 1)

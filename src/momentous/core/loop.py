@@ -140,8 +140,7 @@ class Run(Iterator[IntermediateResult]):
         self._tol = tol
         self._resumed = resume is not None
         self._warned = False
-        # Whether the function is random.  Plain methods are counted as they are published.
-        self._looked = not getattr(method, "compiles", False)
+        self._looked = method.counts_as_published  # whether the function is random
         self._limit = evaluation_limit(stop)
         self._best = NO_SAMPLE  # that of `best_point`, where no call may be left for it
         self._active = 0.0  # variables at bounds

@@ -11,8 +11,8 @@ import math
 from typing import Any
 
 from momentous.core.acceptance import mean_slope
-from momentous.core.machine import Host, Machine
-from momentous.core.oracle import Oracle, Sample
+from momentous.core.machine import Machine
+from momentous.core.oracle import Sample
 from momentous.core.record import record
 from momentous.core.space import Array
 
@@ -34,8 +34,6 @@ RARE = 1e6
 # How much shorter: a 64th where the noise is as large as the change of f that was sought, as f may
 # bend more than was thought; a half where it is 1024 times as large, which no bend explains.
 SHORTER, HIDDEN = 1 / 64, 1 / 1024
-# So many values are more than a look takes: noise falls to a quarter from one step to the next.
-MOST_LOOKS = 4 * 1024
 
 
 @record
@@ -68,29 +66,17 @@ class Rounding:
         """How large the terms are, to judge by the noise, of which such a value is made."""
         return self.between(m, value) / (NOISE * m.rounding)
 
-    def doubts(self, change: float) -> bool:
+    def may_be_noise(self, change: float) -> bool:
         """Is this a change of f so small that, for all that is known, noise may hide it?"""
         return change < SELDOM * self.trusted
 
-    def trusting(self, change: float, value: float) -> Rounding:
+    def trusting(self, m: Machine, change: float, value: float) -> Rounding:
         """The same, after values have shown such a change from this one on, if it is the first."""
-        return self if self.trusted else Rounding(self.level, change, self.seen, abs(value))
 
-    def measured(
-        self, oracle: Oracle, here: Sample, direction: Array, slope: float, change: float,
-        length: float = 1.0,
-    ) -> Rounding:  # fmt: skip
-        """The same, after a `Look`."""
-        m, known, after = Host.of(oracle.space), oracle.last, self
-        look = Look.along(m, here, direction, slope, change, length)
-        for _ in range(MOST_LOOKS):
-            value = oracle.value(look.point(m, here, direction))
-            after, look = look.answered(m, after, here, value)
-            if look.done:
-                break
-        if known is not None:
-            oracle.recall(known)
-        return after
+        def trust() -> Rounding:
+            return Rounding(self.level, change, self.seen, abs(value))
+
+        return m.case(self, (self.trusted == 0.0, trust))
 
 
 @record
