@@ -9,8 +9,9 @@ import pytest
 from helpers import Bowl, Waves, counted, fingerprint
 from momentous import EventKind, Status, iterate, minimize, testbed
 from momentous.core.acceptance import within_limit
+from momentous.core.admission import function_source
 from momentous.core.machine import NUMBERS, Host
-from momentous.core.oracle import FunctionOracle, Sample
+from momentous.core.oracle import Oracle, Sample
 from momentous.core.space import Space
 from momentous.methods.parameter_free import ParameterFreeAGD, UniversalHeavyBall
 from momentous.methods.search.backtracking import (
@@ -568,11 +569,13 @@ def test_early_ends_are_paid_for_by_successes(problem):
     for step in itertools.islice(run, 3000):
         memory = step.memory
         if any(event.kind is EventKind.RESTART for event in step.events):
-            is_early = memory.x.grad_norm <= 0.1 * before.mark
+            is_early = memory.x.grad_norm <= 0.1 * before.norm_to_contract
             early, regular = early + is_early, regular + (not is_early)
-            assert memory.mark <= (memory.x.grad_norm if is_early else 10 * before.mark)
+            assert memory.norm_to_contract <= (
+                memory.x.grad_norm if is_early else 10 * before.norm_to_contract
+            )
         else:
-            assert memory.mark <= before.mark
+            assert memory.norm_to_contract <= before.norm_to_contract
         assert early <= regular + math.log10(first / tol) + 1
         before = memory
     assert early > 3
@@ -642,7 +645,7 @@ def test_a_start_at_a_stationary_point_is_complete(cls):
 def test_a_small_gradient_above_the_accepted_point_is_no_reason_to_stop(cls):
     waves = Waves()
     space = Space(np.zeros(3))
-    oracle = FunctionOracle(waves.value, waves.gradient, (), space)
+    oracle = Oracle(function_source(waves.value, waves.gradient, (), space))
     x0 = np.array([0.1, 0.1, 0.1])
     oracle.value(x0)
     method = cls()
