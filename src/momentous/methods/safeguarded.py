@@ -38,12 +38,19 @@ DEFAULT_FAST = LBFGS()
 # With the mean in every iteration, as its theorem has it.
 DEFAULT_GUARANTEED = UniversalHeavyBall(average_growth=1.0)
 
-# The fast method may spend so many times what the guard has spent.
-SHARE = 16.0
 
-# A round of the fast method has no more steps than this: a step may evaluate nothing, and two
-# rounds in a row must not look like a run that rests at its noise.
-MOST_STEPS = LEVEL // 4
+@dataclasses.dataclass(frozen=True)
+class SafeguardConstants:
+    """What the referee goes by and a user does not choose; docs/explanation/safeguard.md."""
+
+    # The fast method may spend so many times what the guard has spent.
+    share: float = 16.0
+    # A round of the fast method has no more steps than this: a step may evaluate nothing, and two
+    # rounds in a row must not look like a run that rests at its noise.
+    most_steps: int = LEVEL // 4
+
+
+CONSTANTS = SafeguardConstants()
 
 # Turns of the two methods, as the value of an event; and who ends a run.
 FAST, GUARANTEED, NEITHER = 0, 1, 2
@@ -503,7 +510,7 @@ class Safeguarded(Rule[SafeguardedMemory]):
             memory.best_is_guards & m.no(takes), lowered, steps,
         )  # fmt: skip
         ended = memory.fast.outcome.status != RUNNING
-        over = ended | (m.spent - turn.began >= turn.allowance) | (steps >= MOST_STEPS)
+        over = ended | (m.spent - turn.began >= turn.allowance) | (steps >= CONSTANTS.most_steps)
         return m.case(after, (over, lambda: self._end_round(m, after, ended)))
 
     def _end_round(self, m: Machine, memory: SafeguardedMemory, ended: Any) -> SafeguardedMemory:
@@ -528,7 +535,7 @@ class Safeguarded(Rule[SafeguardedMemory]):
             began=total,
             began_value=memory.best.value,
         )
-        due = (total - guaranteed_spent) / SHARE
+        due = (total - guaranteed_spent) / CONSTANTS.share
         again = earned & (due < m.maximum(guaranteed_spent, before.allowance))
         stuck = m.no(earned) & (before.guard_ending != RUNNING) & m.no(memory.lowered)
 

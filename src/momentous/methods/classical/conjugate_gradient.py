@@ -10,22 +10,20 @@ from typing import Any
 from momentous.core.machine import Machine
 from momentous.core.oracle import Sample
 from momentous.core.record import record
-from momentous.core.rule import RUNNING, Ask, Outcome
+from momentous.core.rule import RUNNING, Outcome
 from momentous.core.space import Array
 from momentous.core.status import Ending, EventKind, Status
 from momentous.methods.checks import check_whole
 from momentous.methods.classical.gradient_descent import DescentMemory
 from momentous.methods.search.backtracking import (
     ACCEPTED,
-    SEARCHING,
     STUCK,
     Backtracking,
+    Beginning,
     LineSearchRule,
-    Search,
     halt_status,
     halted,
 )
-from momentous.methods.search.probe import Probe
 
 # A direction is one of descent if its cosine with -g is above this.
 SMALLEST_COSINE = 1e-10
@@ -107,52 +105,41 @@ class ConjugateGradient(LineSearchRule[ConjugateMemory]):
     def _first_growth(self) -> float:
         return self.growth
 
-    def _begin_at(
-        self, here: Sample, search: Search, outcome: Outcome, probe: Probe | None, probes: bool
-    ) -> ConjugateMemory:
+    def _memory_of(self, known: Beginning) -> ConjugateMemory:
+        here = known[0]
         origin = None if self.guarded else Sample(here.point, here.value)
         slope = here.grad_norm * here.grad_norm
-        return ConjugateMemory(here, search, outcome, probe, probes, origin, here.gradient, slope)
+        return ConjugateMemory(*known, origin, here.gradient, slope)
 
     @cached_property
     def _line(self) -> Backtracking:
         return Backtracking(most=self.max_halvings, guarded=self.guarded)
 
-    def _ask(self, m: Machine, memory: ConjugateMemory) -> Ask:
-        return self._line.ask(m, memory.search, memory.current, memory.p, memory.slope)
+    def _way(self, memory: ConjugateMemory) -> tuple[Sample, Array, float]:
+        return memory.current, memory.p, memory.slope
 
-    def _tell(self, m: Machine, memory: ConjugateMemory, here: Sample) -> ConjugateMemory:
-        x = memory.current
-        search = self._line.tell(m, memory.search, x, memory.p, memory.slope, here)
-        there, usable = search.held, search.verdict == ACCEPTED
+    def _searched(self, m: Machine, memory: ConjugateMemory, here: Sample) -> ConjugateMemory:
+        there, usable = memory.search.held, memory.search.verdict == ACCEPTED
         if not self.guarded:
             usable = m.isfinite(there.grad_norm) & m.isfinite(there.value)
-
-        def go_on() -> ConjugateMemory:
-            outcome = Outcome(search.t, m.no_events, shows=False, ended=False)
-            return m.but(memory, search=search, outcome=outcome)
-
         fail = self._fail if self.guarded else self._lose
+        moves = usable & (memory.current.grad_norm != 0.0)
         return m.case(
             memory,
-            (search.verdict == SEARCHING, go_on),
-            (usable & (x.grad_norm != 0.0), lambda: self._advance(m, memory, search, here)),
-            otherwise=lambda: fail(m, m.but(memory, search=search)),
+            (moves, lambda: self._advance(m, memory, m.same(here.point, there.point))),
+            otherwise=lambda: fail(m, memory),
         )
 
-    def _advance(
-        self, m: Machine, memory: ConjugateMemory, search: Search, here: Sample
-    ) -> ConjugateMemory:
+    def _advance(self, m: Machine, memory: ConjugateMemory, shows: bool) -> ConjugateMemory:
         """To the point that the search has found, and the direction there from the last one."""
-        x, new, t, events = memory.current, search.held, search.t, search.events(m)
-        square = new.grad_norm * new.grad_norm
-        change = square - m.inner(new.gradient, x.gradient)
+        x, search, new = memory.current, memory.search, memory.search.held
+        t, events, first = search.t, search.events(m), search.t * self.growth
+        change = new.grad_norm * new.grad_norm - m.inner(new.gradient, x.gradient)
         beta = change / x.grad_norm / x.grad_norm
-        shows, first = m.same(here.point, new.point), t * self.growth
 
         def steepest(events: Any) -> ConjugateMemory:
-            known = m.but(memory, current=new, search=search)
-            return self._along_gradient(m, known, first, Outcome(t, events, shows))
+            there = m.but(memory, current=new)
+            return self._along_gradient(m, there, first, Outcome(t, events, shows))
 
         def conjugate() -> ConjugateMemory:
             p = m.combination(new.gradient, beta, memory.p)
@@ -167,11 +154,8 @@ class ConjugateGradient(LineSearchRule[ConjugateMemory]):
             restart = events + m.event(EventKind.RESTART, t)
             return m.case(after, (is_ascent, lambda: steepest(restart)))
 
-        return m.case(
-            memory,
-            ((beta > 0.0) & (beta < math.inf), conjugate),
-            otherwise=lambda: steepest(events),
-        )
+        is_conjugate = (beta > 0.0) & (beta < math.inf)
+        return m.case(memory, (is_conjugate, conjugate), otherwise=lambda: steepest(events))
 
     def _along_gradient(
         self, m: Machine, memory: ConjugateMemory, first: float, outcome: Outcome

@@ -14,16 +14,14 @@ from momentous.methods.classical.projected_gradient import ProjectedGradient
 from momentous.methods.endings import left_the_domain
 from momentous.methods.search.backtracking import (
     ACCEPTED,
-    SEARCHING,
     STUCK,
     Backtracking,
+    Beginning,
     GradientSteps,
-    Search,
     SearchMemory,
     halt_status,
     halted,
 )
-from momentous.methods.search.probe import Probe
 
 
 @record
@@ -90,62 +88,46 @@ class GradientDescent(GradientSteps[DescentMemory]):
         step = self.step_size
         return ProjectedGradient(self.gradient_lipschitz if step is None else 1.0 / step)
 
-    def _begin_at(
-        self, here: Sample, search: Search, outcome: Outcome, probe: Probe | None, probes: bool
-    ) -> DescentMemory:
+    def _memory_of(self, known: Beginning) -> DescentMemory:
+        here = known[0]
         origin = None if self._backtracks else Sample(here.point, here.value)
-        return DescentMemory(here, search, outcome, probe, probes, origin)
+        return DescentMemory(*known, origin)
 
     @cached_property
     def _line(self) -> Backtracking:
         return Backtracking(self.backoff)
 
     def _ask(self, m: Machine, memory: DescentMemory) -> Ask:
-        x = memory.current
         if self._backtracks:
-            return self._line.ask(m, memory.search, x, x.gradient, x.grad_norm * x.grad_norm)
+            return super()._ask(m, memory)
+        x = memory.current
         point, moved = m.stepped(x.point, -memory.search.first, x.gradient, x.point)
         return Ask(m.choose(moved == 0.0, x.point, point), GRADIENT, known=x)
 
     def _tell(self, m: Machine, memory: DescentMemory, here: Sample) -> DescentMemory:
-        return (self._search if self._backtracks else self._step)(m, memory, here)
-
-    def _step(self, m: Machine, memory: DescentMemory, here: Sample) -> DescentMemory:
-        """A step of fixed size."""
+        if self._backtracks:
+            return super()._tell(m, memory, here)
         x, eta = memory.current, memory.search.first
         stands, finite = m.same(here.point, x.point), m.isfinite(here.grad_norm)
         status = m.where(stands, halt_status(m, x, 0.0), int(Status.NON_FINITE))
         events = m.event(EventKind.NON_FINITE, here.grad_norm, m.no(finite))
         goes_on = finite & m.no(stands)
+        outcome = Outcome(eta, events, status=m.where(goes_on, RUNNING, status))
+        return m.but(memory, current=m.choose(goes_on, here, x), outcome=outcome)
+
+    def _searched(self, m: Machine, memory: DescentMemory, here: Sample) -> DescentMemory:
+        x, search, there = memory.current, memory.search, memory.search.held
+        accepted, stuck = search.verdict == ACCEPTED, search.verdict == STUCK
+        new, t = m.choose(accepted, there, x), search.t
+        first = m.where(accepted, t * self.growth, t / self.backoff)
+        status = m.where(stuck, halt_status(m, x, there.value), RUNNING)
+        shows = accepted & m.same(here.point, there.point)
         return m.but(
             memory,
-            current=m.choose(goes_on, here, x),
-            outcome=Outcome(eta, events, status=m.where(goes_on, RUNNING, status)),
+            current=new,
+            search=search.begin(m, first, new.grad_norm),
+            outcome=Outcome(t, search.events(m), shows, status=status),
         )
-
-    def _search(self, m: Machine, memory: DescentMemory, here: Sample) -> DescentMemory:
-        x = memory.current
-        search = self._line.tell(m, memory.search, x, x.gradient, x.grad_norm * x.grad_norm, here)
-        t, there = search.t, search.held
-
-        def end() -> DescentMemory:
-            accepted, stuck = search.verdict == ACCEPTED, search.verdict == STUCK
-            new = m.choose(accepted, there, x)
-            first = m.where(accepted, t * self.growth, t / self.backoff)
-            status = m.where(stuck, halt_status(m, x, there.value), RUNNING)
-            shows = accepted & m.same(here.point, there.point)
-            return m.but(
-                memory,
-                current=new,
-                search=search.begin(m, first, new.grad_norm),
-                outcome=Outcome(t, search.events(m), shows, status=status),
-            )
-
-        def go_on() -> DescentMemory:
-            outcome = Outcome(t, m.no_events, shows=False, ended=False)
-            return m.but(memory, search=search, outcome=outcome)
-
-        return m.case(memory, (search.verdict == SEARCHING, go_on), otherwise=end)
 
     def accepted(self, memory: DescentMemory) -> Sample:
         return memory.current if memory.origin is None else memory.origin

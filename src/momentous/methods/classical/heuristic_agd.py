@@ -10,7 +10,7 @@ from typing import Any, Literal
 from momentous.core.machine import Machine
 from momentous.core.oracle import NO_SAMPLE, Sample
 from momentous.core.record import record
-from momentous.core.rule import GRADIENT, RUNNING, VALUE, Ask, Outcome
+from momentous.core.rule import BOTH, GRADIENT, RUNNING, VALUE, Ask, Outcome
 from momentous.core.space import Array
 from momentous.core.status import Ending, EventKind, Status
 from momentous.core.step import RiseLimit
@@ -18,21 +18,18 @@ from momentous.methods.checks import check
 from momentous.methods.endings import left_the_domain
 from momentous.methods.search.backtracking import (
     ACCEPTED,
-    SEARCHING,
     STUCK,
     Backtracking,
+    Beginning,
     GradientSteps,
-    Search,
     SearchMemory,
     halt_status,
     halted,
 )
-from momentous.methods.search.probe import Probe
 
 # What an evaluation is for.
-AT_Y = 0  # the gradient at y^k ...
-VALUE_AT_Y = 1  # ... and the value, where that did not come along
-NEXT_X = 2  # x^{k+1}, or a trial of it
+AT_Y = 0  # y^k
+NEXT_X = 1  # x^{k+1}, or a trial of it
 
 
 @record
@@ -120,31 +117,29 @@ class HeuristicAGD(GradientSteps[HeuristicMemory]):
     def _looks_at_values(self) -> bool:
         return self._backtracks or self._falls_back or self.restart == "function"
 
-    def _begin_at(
-        self, here: Sample, search: Search, outcome: Outcome, probe: Probe | None, probes: bool
-    ) -> HeuristicMemory:
-        return HeuristicMemory(here, search, outcome, probe, probes, here.point, here, here, here)
+    def _memory_of(self, known: Beginning) -> HeuristicMemory:
+        here = known[0]
+        return HeuristicMemory(*known, here.point, here, here, here)
 
     @cached_property
     def _line(self) -> Backtracking:
         return Backtracking(self.backoff, with_gradient=False)
 
-    def _ask(self, m: Machine, memory: HeuristicMemory) -> Ask:
-        x, y = memory.current, memory.at_y
+    def _way(self, memory: HeuristicMemory) -> tuple[Sample, Array, float]:
+        y = memory.at_y
+        return y, y.gradient, y.grad_norm * y.grad_norm
 
+    def _ask(self, m: Machine, memory: HeuristicMemory) -> Ask:
         def next_x() -> Ask:
             if self._backtracks:
-                return self._line.ask(m, memory.search, y, y.gradient, y.grad_norm * y.grad_norm)
-            return Ask(self._fixed_step(m, memory)[0], VALUE, known=y)
+                return super(HeuristicAGD, self)._ask(m, memory)
+            return Ask(self._fixed_step(m, memory)[0], VALUE, known=memory.at_y)
 
+        need = BOTH if self._backtracks else GRADIENT
         # Where no values are looked at, nothing is known of x^k but that it is there.
-        known = x if self._looks_at_values else NO_SAMPLE
-        at_y: Ask = m.passed_on(Ask(memory.y, GRADIENT, known=known), self)
-        return m.case(
-            at_y,
-            (memory.phase == NEXT_X, lambda: m.passed_on(next_x(), self)),
-            (memory.phase == VALUE_AT_Y, lambda: m.passed_on(Ask(y.point, VALUE, known=y), self)),
-        )
+        known = memory.current if self._looks_at_values else NO_SAMPLE
+        at_y: Ask = m.passed_on(Ask(memory.y, need, known=known), self)
+        return m.case(at_y, (memory.phase == NEXT_X, lambda: m.passed_on(next_x(), self)))
 
     def _fixed_step(self, m: Machine, memory: HeuristicMemory) -> tuple[Array, bool]:
         """x^{k+1} by a fixed step from y^k, and whether that is x^k and does not move."""
@@ -154,44 +149,24 @@ class HeuristicAGD(GradientSteps[HeuristicMemory]):
         return m.choose(stands, y.point, point), stands
 
     def _tell(self, m: Machine, memory: HeuristicMemory, here: Sample) -> HeuristicMemory:
-        next_x = self._search if self._backtracks else self._next_known
-        phases = (self._y_known, self._y_value_known, next_x)
-        return m.switch(memory, memory.phase, phases, here)
-
-    def _y_known(self, m: Machine, memory: HeuristicMemory, y: Sample) -> HeuristicMemory:
-        known = m.but(memory, at_y=y)
-        needs_value = False if m.fused or not self._backtracks else y.value != y.value
-        return m.case(
-            known,
-            (m.no(m.isfinite(y.grad_norm)), lambda: self._off_limits(m, known, y.grad_norm)),
-            (needs_value, lambda: self._go_on(m, known, VALUE_AT_Y)),
-            otherwise=lambda: self._from_y(m, known),
-        )
-
-    def _y_value_known(self, m: Machine, memory: HeuristicMemory, y: Sample) -> HeuristicMemory:
-        known = m.but(memory, at_y=y)
-        return m.case(
-            known,
-            (m.no(m.isfinite(y.value)), lambda: self._off_limits(m, known, y.value)),
-            otherwise=lambda: self._from_y(m, known),
-        )
-
-    def _from_y(self, m: Machine, memory: HeuristicMemory) -> HeuristicMemory:
-        """The gradient at y^k is finite, and so is the value, if that matters."""
-        y, search, is_zero = memory.at_y, memory.search, memory.at_y.grad_norm == 0.0
-        if not self._looks_at_values:
-            point, stands = self._fixed_step(m, memory)
-            return m.case(
-                memory,
-                (stands | is_zero, lambda: self._halt(m, memory, 0.0)),
-                otherwise=lambda: self._move(m, memory, Sample(point)),
-            )
-        ready = m.but(memory, search=search.begin(m, search.first, y.grad_norm))
+        next_x = super()._tell if self._backtracks else self._next_known
+        known, norm = m.but(memory, at_y=here), here.grad_norm
         return m.case(
             memory,
-            (is_zero, lambda: self._halt(m, memory, 0.0)),
-            otherwise=lambda: self._go_on(m, ready, NEXT_X),
+            (memory.phase == NEXT_X, lambda: next_x(m, memory, here)),
+            (m.isfinite(norm), lambda: self._y_known(m, known)),
+            otherwise=lambda: self._off_limits(m, known, norm),
         )
+
+    def _y_known(self, m: Machine, memory: HeuristicMemory) -> HeuristicMemory:
+        """The gradient at y^k is finite, and so is the value, if that matters."""
+        search, norm = memory.search, memory.at_y.grad_norm
+        stands, after = norm == 0.0, m.but(memory, search=search.begin(m, search.first, norm))
+        go_on = lambda: self._go_on(m, after)  # noqa: E731
+        if not self._looks_at_values:
+            point, still = self._fixed_step(m, memory)
+            stands, go_on = stands | still, lambda: self._move(m, memory, Sample(point))
+        return m.case(memory, (stands, lambda: self._halt(m, memory, 0.0)), otherwise=go_on)
 
     def _next_known(self, m: Machine, memory: HeuristicMemory, here: Sample) -> HeuristicMemory:
         """The value at x^{k+1}, by a fixed step."""
@@ -199,38 +174,22 @@ class HeuristicAGD(GradientSteps[HeuristicMemory]):
         return m.case(
             memory,
             (m.same(here.point, y) & m.same(y, x), lambda: self._halt(m, memory, 0.0)),
-            (m.no(m.isfinite(here.value)), lambda: self._off_limits(m, memory, here.value)),
-            otherwise=lambda: self._move(m, memory, here),
+            (m.isfinite(here.value), lambda: self._move(m, memory, here)),
+            otherwise=lambda: self._off_limits(m, memory, here.value),
         )
 
-    def _search(self, m: Machine, memory: HeuristicMemory, here: Sample) -> HeuristicMemory:
-        y, x = memory.at_y, memory.current
-        search = self._line.tell(m, memory.search, y, y.gradient, y.grad_norm * y.grad_norm, here)
-        eta = m.but(memory.outcome, step_size=search.t)
-        known = m.but(memory, search=search, outcome=eta)
-
-        def accept() -> HeuristicMemory:
-            longer = m.but(search, first=search.t * self.growth)
-            return self._move(m, m.but(known, search=longer), search.held)
-
-        def fail() -> HeuristicMemory:
-            shorter = m.but(known, search=m.but(search, first=search.t / self.backoff))
-            return m.case(
-                known,
-                # The momentum has led to where no step helps.
-                (
-                    m.no(m.same(y.point, x.point)),
-                    lambda: self._begin(m, known, x, search.events(m)),
-                ),
-                (search.verdict == STUCK, lambda: self._halt(m, shorter, search.held.value)),
-                otherwise=lambda: self._end(m, shorter, search.events(m)),
-            )
-
+    def _searched(self, m: Machine, memory: HeuristicMemory, here: Sample) -> HeuristicMemory:
+        y, x, search, events = memory.at_y, memory.current, memory.search, memory.search.events(m)
+        accepted = search.verdict == ACCEPTED
+        first = m.where(accepted, search.t * self.growth, search.t / self.backoff)
+        known = m.but(memory, search=m.but(search, first=first))
         return m.case(
-            known,
-            (search.verdict == SEARCHING, lambda: self._go_on(m, known, NEXT_X)),
-            (search.verdict == ACCEPTED, accept),
-            otherwise=fail,
+            memory,
+            (accepted, lambda: self._move(m, known, search.held)),
+            # The momentum has led to where no step helps.
+            (m.no(m.same(y.point, x.point)), lambda: self._begin(m, memory, x, events)),
+            (search.verdict == STUCK, lambda: self._halt(m, known, search.held.value)),
+            otherwise=lambda: self._end(m, known, events),
         )
 
     def _move(self, m: Machine, memory: HeuristicMemory, x_next: Sample) -> HeuristicMemory:
@@ -301,9 +260,10 @@ class HeuristicAGD(GradientSteps[HeuristicMemory]):
 
     # The end of an evaluation.  The first of an iteration, at y^k, is what that shows.
 
-    def _go_on(self, m: Machine, memory: HeuristicMemory, phase: int) -> HeuristicMemory:
-        eta, shows = memory.outcome.step_size, memory.phase == AT_Y
-        return m.but(memory, outcome=Outcome(eta, m.no_events, shows, ended=False), phase=phase)
+    def _go_on(self, m: Machine, memory: HeuristicMemory) -> HeuristicMemory:
+        """To x^{k+1}."""
+        outcome = Outcome(memory.outcome.step_size, m.no_events, ended=False)
+        return m.but(memory, outcome=outcome, phase=NEXT_X)
 
     def _end(
         self, m: Machine, memory: HeuristicMemory, events: Any, status: int = RUNNING

@@ -218,16 +218,16 @@ class SearchMemory:
     current: Sample  # x^k with its gradient, and its value where the method looks at values
     search: Search
     outcome: Outcome
-    probe: Probe | None  # of the first step; None where that is given
-    probes: bool  # is it under way?
+    probe: Probe | None  # of the first step size; None where that is given
 
 
+Beginning = tuple[Sample, Search, Outcome, Probe | None]  # its fields
 S = TypeVar("S", bound=SearchMemory)
 
 
 @dataclasses.dataclass(frozen=True)
 class LineSearchRule(Rule[S]):
-    """A method whose first step size is given, 1/L, or found by a probe."""
+    """A method whose first step size is given, 1/L, or found by a probe; then it searches."""
 
     counts_as_published = True
 
@@ -248,21 +248,33 @@ class LineSearchRule(Rule[S]):
         growth: float = self.parameters()["growth"]
         check(self, "growth", 1 <= growth < math.inf, "must be at least 1")
 
-    def begin(self, m: Machine, here: Sample, goal: Goal) -> S:
-        probe = None
-        if self.step_size is None and self.gradient_lipschitz is None:
-            probe = Probe.at(m, here)
-        waits = Outcome(math.nan, m.no_events, shows=False, ended=False)
-        memory = self._begin_at(here, Search(1.0, 1.0, here), waits, probe, probe is not None)
-        if probe is not None:
-            return self._probe(m, memory)
-        return self._with_step(m, memory, self.step_size or 1 / self.gradient_lipschitz)  # type: ignore[operator]
+    @property
+    @abc.abstractmethod
+    def _line(self) -> Backtracking:
+        """The search."""
 
     @abc.abstractmethod
-    def _begin_at(
-        self, here: Sample, search: Search, outcome: Outcome, probe: Probe | None, probes: bool
-    ) -> S:
+    def _memory_of(self, known: Beginning) -> S:
         """The memory before the first step size is known."""
+
+    @abc.abstractmethod
+    def _searched(self, m: Machine, memory: S, here: Sample) -> S:
+        """After a search, which has come to a verdict with this evaluation."""
+
+    def _way(self, memory: S) -> tuple[Sample, Array, float]:
+        """Where the search begins, p, and <p, g>."""
+        x = memory.current
+        return x, x.gradient, x.grad_norm * x.grad_norm
+
+    def begin(self, m: Machine, here: Sample, goal: Goal) -> S:
+        probe, given = None, self.step_size or self.gradient_lipschitz
+        if given is None:
+            probe = Probe.at(m, here)
+        waits = Outcome(math.nan, m.no_events, shows=False, ended=False)
+        memory = self._memory_of((here, Search(1.0, 1.0, here), waits, probe))
+        if probe is not None:
+            return self._probe(m, memory)
+        return self._with_step(m, memory, self.step_size or 1 / given)  # type: ignore[operator]
 
     def _probe(self, m: Machine, memory: S) -> S:
         """The next trial, until L is known."""
@@ -272,29 +284,24 @@ class LineSearchRule(Rule[S]):
 
     def _with_step(self, m: Machine, memory: S, t: float) -> S:
         """Before the first iteration, with the step size."""
-        here, share = memory.current, CONSTANTS.shortest_share
-        search = Search(t, t * share, here).begin(m, t * self._first_growth, here.grad_norm)
-        outcome = Outcome(t, m.no_events, shows=False)
-        return m.but(memory, search=search, outcome=outcome, probes=False)
+        here = memory.current
+        search = Search(t, t * CONSTANTS.shortest_share, here)
+        search = search.begin(m, t * self._first_growth, here.grad_norm)
+        return m.but(memory, search=search, outcome=Outcome(t, m.no_events, shows=False))
 
     @property
     def _first_growth(self) -> float:
         return 1.0
 
     def ask(self, m: Machine, memory: S) -> Ask:
-        probe = memory.probe
+        probe, x = memory.probe, memory.current.point
         if probe is None:
             return self._ask(m, memory)
-        x = memory.current.point
         return m.case(
             Ask(x, GRADIENT),
-            (memory.probes, lambda: m.passed_on(Ask(probe.point(m, x), GRADIENT), self)),
+            (m.no(probe.found), lambda: m.passed_on(Ask(probe.point(m, x), GRADIENT), self)),
             otherwise=lambda: m.passed_on(self._ask(m, memory), self),
         )
-
-    @abc.abstractmethod
-    def _ask(self, m: Machine, memory: S) -> Ask:
-        """Once the first step size is known."""
 
     def tell(self, m: Machine, memory: S, here: Sample, made: Vectors, sums: Sums) -> S:
         probe = memory.probe
@@ -305,13 +312,20 @@ class LineSearchRule(Rule[S]):
             known = probe.answered(m, memory.current.point, here)
             return self._probe(m, m.but(memory, probe=known))
 
-        return m.case(
-            memory, (memory.probes, answer), otherwise=lambda: self._tell(m, memory, here)
-        )
+        tell = lambda: self._tell(m, memory, here)  # noqa: E731
+        return m.case(memory, (m.no(probe.found), answer), otherwise=tell)
 
-    @abc.abstractmethod
+    # Once the first step size is known.
+
+    def _ask(self, m: Machine, memory: S) -> Ask:
+        return self._line.ask(m, memory.search, *self._way(memory))
+
     def _tell(self, m: Machine, memory: S, here: Sample) -> S:
-        """Once the first step size is known."""
+        search = self._line.tell(m, memory.search, *self._way(memory), here)
+        waits = Outcome(search.t, m.no_events, shows=False, ended=False)
+        after = m.but(memory, search=search, outcome=waits)
+        ended = (search.verdict != SEARCHING, lambda: self._searched(m, after, here))
+        return m.case(after, ended)
 
     def noise(self, memory: S) -> float:
         return memory.search.rounding.seen
