@@ -58,8 +58,7 @@ FAST, GUARANTEED, NEITHER = 0, 1, 2
 # What an evaluation is for.
 RUN = 0  # the method whose turn it is ...
 START = 1  # ... before its first iteration at another point
-VALUE_THERE = 2  # the value where that method stands, which it has not asked for ...
-GRADIENT_THERE = 3  # ... and the gradient
+STAND = 2  # what that method has not asked for where it stands: the value, and the gradient if low
 
 
 @record
@@ -306,9 +305,8 @@ class Safeguarded(Rule[SafeguardedMemory]):
         branches = [(turn.guarding, lambda: of(GUARANTEED))]
         stand = turn.stand
         if stand is not None:
-            need = m.where(turn.phase == VALUE_THERE, VALUE, GRADIENT)
-            there = lambda: m.passed_on(Ask(stand.point, need, known=stand), self)  # noqa: E731
-            branches.insert(0, (turn.phase >= VALUE_THERE, there))
+            there = Ask(stand.point, VALUE, known=stand, below=memory.best.value)
+            branches.insert(0, (turn.phase == STAND, lambda: m.passed_on(there, self)))
         ask = m.case(Ask(memory.best.point, GRADIENT), *branches, otherwise=lambda: of(FAST))
         return ask if repeats else ask._replace(again=False)
 
@@ -341,16 +339,9 @@ class Safeguarded(Rule[SafeguardedMemory]):
 
         branches = [(turn.guarding, tell_guaranteed)]
         if turn.stand is not None:
-            branches.insert(0, (turn.phase >= VALUE_THERE, lambda: self._stands(m, memory, here)))
+            known = m.but(turn, stand=here, last_told=NEITHER)
+            branches.insert(0, (turn.phase == STAND, lambda: m.but(memory, turn=known)))
         return m.case(memory, *branches, otherwise=tell_fast)
-
-    def _stands(self, m: Machine, memory: SafeguardedMemory, here: Sample) -> SafeguardedMemory:
-        """The value, or the gradient, where a method stands is known."""
-        if here.gradient is None:
-            stand = memory.turn.stand
-            assert stand is not None
-            here = Sample(here.point, here.value, stand.gradient, stand.grad_norm, stand.image)
-        return m.but(memory, turn=m.but(memory.turn, stand=here, last_told=NEITHER))
 
     def write(self, m: Machine, memory: SafeguardedMemory) -> SafeguardedMemory:
         """The stores of both; and, where an iteration has ended, who goes on."""
@@ -372,8 +363,7 @@ class Safeguarded(Rule[SafeguardedMemory]):
             (turn.guarding, lambda: self._iterated(m, memory, GUARANTEED)),
         ]
         if turn.stand is not None:
-            there = turn.phase >= VALUE_THERE
-            branches.insert(0, (there, lambda: self._weighed(m, memory)))
+            branches.insert(0, (turn.phase == STAND, lambda: self._weighed(m, memory)))
         after = m.case(memory, *branches, otherwise=lambda: self._iterated(m, memory, FAST))
         return self._with_start(m, after)
 
@@ -463,19 +453,20 @@ class Safeguarded(Rule[SafeguardedMemory]):
 
     def _weighed(self, m: Machine, memory: SafeguardedMemory) -> SafeguardedMemory:
         """Where a method stands the value is needed and, if the point is lower, the gradient."""
-        turn, stand, outcome = memory.turn, memory.turn.stand, memory.outcome
+        turn, stand, known = memory.turn, memory.turn.stand, memory.turn.phase == STAND
         assert stand is not None
-        unknown = (stand.value != stand.value) & (turn.phase != VALUE_THERE)
-        lower = (stand.value < memory.best.value) & (turn.phase != GRADIENT_THERE)
-        asks = unknown | (lower & (stand.grad_norm != stand.grad_norm))
-        phase = m.where(asks, m.where(unknown, VALUE_THERE, GRADIENT_THERE), RUN)
-        pending = m.case(outcome, (turn.phase >= VALUE_THERE, lambda: turn.pending))
-        outcome = m.case(outcome, (turn.phase >= VALUE_THERE, lambda: m.but(pending, shows=False)))
-        waits = Outcome(outcome.step_size, outcome.events, outcome.shows, ended=False)
-        after = m.but(memory, turn=m.but(turn, phase=phase, pending=pending), outcome=outcome)
+        lower = (stand.value < memory.best.value) & (stand.grad_norm != stand.grad_norm)
+        asks = m.no(known) & (lower | (stand.value != stand.value))
+        outcome = m.case(memory.outcome, (known, lambda: m.but(turn.pending, shows=False)))
+        after = m.but(memory, turn=m.but(turn, phase=RUN), outcome=outcome)
+
+        def ask() -> SafeguardedMemory:
+            waits = m.but(turn, phase=STAND, pending=outcome)
+            return m.but(memory, turn=waits, outcome=m.but(outcome, ended=False, status=RUNNING))
+
         return m.case(
             after,
-            (asks, lambda: m.but(after, outcome=waits)),
+            (asks, ask),
             (turn.guarding, lambda: self._judged(m, after, GUARANTEED, stand)),
             otherwise=lambda: self._judged(m, after, FAST, stand),
         )
