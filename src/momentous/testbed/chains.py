@@ -67,7 +67,6 @@ def carmon_chain(length: int = 10) -> Problem:
 
     return Problem(
         name=f"carmon-chain-{length}",
-        description="chain of bumps against methods for functions with a Lipschitz gradient",
         start=np.zeros(length),
         value_and_gradient=value_and_gradient,
         hessian_product=hessian_product,
@@ -118,14 +117,12 @@ def second_order_chain(length: int = 10, mu: float = 0.1) -> Problem:
 
     return Problem(
         name=f"second-order-chain-{length}-{mu:.3g}",
-        description="chain of springs and potentials, for functions with a Lipschitz Hessian",
         start=np.zeros(length + 1),
         value_and_gradient=value_and_gradient,
         hessian_product=hessian_product,
         gradient_lipschitz=4.0 + _UPSILON_CURVATURE * mu,
         hessian_lipschitz=_UPSILON_THIRD * mu,
         minimum=0.0,
-        minimum_is_exact=True,
         minimiser=np.ones(length + 1),
     )
 
@@ -194,14 +191,12 @@ def nested_chain(length: int = 4, mu: float = 0.03) -> Problem:
     minimiser[:: m + 1] = 1.0
     return Problem(
         name=f"nested-chain-{length}-{mu:.3g}",
-        description="potentials joined by long bridges of springs",
         start=np.zeros(minimiser.size),
         value_and_gradient=value_and_gradient,
         hessian_product=hessian_product,
         gradient_lipschitz=4.0 + (_UPSILON_CURVATURE + 1.0) * mu,
         hessian_lipschitz=_UPSILON_THIRD * mu,
         minimum=0.0,
-        minimum_is_exact=True,
         minimiser=minimiser,
     )
 

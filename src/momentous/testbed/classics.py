@@ -4,8 +4,6 @@ The starts are a minimiser plus standard Gaussian noise, as in the experiments o
 "Universal heavy-ball method for nonconvex optimization under Hölder continuous Hessians" (2025).
 """
 
-from typing import Any
-
 import numpy as np
 from array_api_compat import array_namespace
 
@@ -30,13 +28,14 @@ def rosenbrock(dimension: int = 2, rng: Rng = 0) -> Problem:
         dhead, dbend = v[:-1], v[1:] - 2.0 * x[:-1] * v[:-1]
         return _overlap(-400.0 * (dhead * bend + head * dbend) + 2.0 * dhead, 200.0 * dbend)
 
-    return _near_zero(
-        np.ones(dimension),
-        rng,
+    minimiser = np.ones(dimension)
+    return Problem(
         name=f"rosenbrock-{dimension}",
-        description="Rosenbrock's curved valley, chained",
+        start=_near(minimiser, rng),
         value_and_gradient=value_and_gradient,
         hessian_product=hessian_product,
+        minimum=0.0,
+        minimiser=minimiser,
     )
 
 
@@ -66,13 +65,14 @@ def dixon_price(dimension: int = 10, rng: Rng = 0) -> Problem:
         first = xp.concat([2.0 * v[:1], xp.zeros_like(dtail)])
         return first + _overlap(-2.0 * i * dbend, 8.0 * i * (dbend * tail + bend * dtail))
 
-    return _near_zero(
-        np.exp2(np.exp2(1.0 - np.arange(1.0, dimension + 1.0)) - 1.0),
-        rng,
+    minimiser = np.exp2(np.exp2(1.0 - np.arange(1.0, dimension + 1.0)) - 1.0)
+    return Problem(
         name=f"dixon-price-{dimension}",
-        description="Dixon and Price's function, ever steeper along the chain",
+        start=_near(minimiser, rng),
         value_and_gradient=value_and_gradient,
         hessian_product=hessian_product,
+        minimum=0.0,
+        minimiser=minimiser,
     )
 
 
@@ -106,13 +106,14 @@ def powell(dimension: int = 8, rng: Rng = 0) -> Problem:
         dp, dq, ds, dt = terms(v)
         return assemble(2.0 * dp, 10.0 * dq, 12.0 * s**2 * ds, 120.0 * t**2 * dt)
 
-    return _near_zero(
-        np.zeros(dimension),
-        rng,
+    minimiser = np.zeros(dimension)
+    return Problem(
         name=f"powell-{dimension}",
-        description="Powell's singular function: a degenerate minimum",
+        start=_near(minimiser, rng),
         value_and_gradient=value_and_gradient,
         hessian_product=hessian_product,
+        minimum=0.0,
+        minimiser=minimiser,
     )
 
 
@@ -134,13 +135,14 @@ def qing(dimension: int = 10, rng: Rng = 0) -> Problem:
         (i,) = data.like(x)
         return (12.0 * x**2 - 4.0 * i) * v
 
-    return _near_zero(
-        np.sqrt(i),
-        rng,
+    minimiser = np.sqrt(i)
+    return Problem(
         name=f"qing-{dimension}",
-        description="Qing's function: a double well in each coordinate",
+        start=_near(minimiser, rng),
         value_and_gradient=value_and_gradient,
         hessian_product=hessian_product,
+        minimum=0.0,
+        minimiser=minimiser,
     )
 
 
@@ -151,12 +153,8 @@ def _overlap(head: Array, tail: Array) -> Array:
     return xp.concat([head, none]) + xp.concat([none, tail])
 
 
-def _near_zero(minimiser: Vector, rng: Rng, **functions: Any) -> Problem:
-    """The problem with minimum 0 at that minimiser, started near it."""
-    start = minimiser + np.random.default_rng(rng).standard_normal(minimiser.size)
-    return Problem(
-        start=start, minimum=0.0, minimum_is_exact=True, minimiser=minimiser, **functions
-    )
+def _near(minimiser: Vector, rng: Rng) -> Vector:
+    return minimiser + np.random.default_rng(rng).standard_normal(minimiser.size)
 
 
 def _check(fits: bool, demand: str, dimension: int) -> None:

@@ -109,7 +109,6 @@ def cutest(name: str, *parameters: float) -> Problem:
 
     return Problem(
         name="-".join([name, *(f"{p:g}" for p in parameters)]),
-        description=f"{name} of CUTEst, class {source.pbclass}",
         start=np.asarray(source.x0, dtype=np.float64).reshape(-1),
         value_and_gradient=value_and_gradient,
     )

@@ -247,7 +247,6 @@ def separable(
 
     return Problem(
         name=f"separable-{phi.name}-{a.size}",
-        description=f"sum of {a.size} scaled {phi.name} losses, one per coordinate",
         start=np.linspace(0.5, 1.5, a.size) / w,  # between the origin and the flat parts
         value_and_gradient=value_and_gradient,
         hessian_product=hessian_product,
@@ -289,7 +288,6 @@ def generalised_linear(
 
     return Problem(
         name=f"regression-{phi.name}-{m}x{d}",
-        description=f"mean {phi.name} loss of {m} residuals in {d} unknowns",
         start=np.zeros(d),
         value_and_gradient=value_and_gradient,
         hessian_product=hessian_product,

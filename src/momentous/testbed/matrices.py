@@ -5,7 +5,6 @@ Factors are stored row by row in one flat vector, U first and then V.
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -45,7 +44,6 @@ def factorisation(n: int = 8, rank: int = 2, rng: Rng = 0) -> Problem:
 
     return Problem(
         name=f"factorisation-{n}-{rank}",
-        description=f"symmetric factorisation of a {n} x {n} matrix of rank {rank}",
         start=0.1 * rng.standard_normal(n * rank),
         value_and_gradient=value_and_gradient,
         hessian_product=hessian_product,
@@ -53,7 +51,6 @@ def factorisation(n: int = 8, rank: int = 2, rng: Rng = 0) -> Problem:
         hessian_lipschitz=12.0 * radius,
         constants_radius=radius,
         minimum=0.0,
-        minimum_is_exact=True,
         minimiser=factor.ravel(),
     )
 
@@ -84,16 +81,12 @@ def matrix_sensing(
         slope = xp.reshape(residual @ A, shape)
         return 0.5 * xp.sum(residual**2) / samples, slope / samples
 
-    return _two_factors(
-        shape,
-        rank,
-        balance,
-        fit,
-        _join(U, V),
+    return Problem(
         name=f"matrix-sensing-{shape[0]}x{shape[1]}-{rank}",
-        description=f"a rank-{rank} matrix from {samples} Gaussian measurements",
         start=0.5 * rng.standard_normal(sum(shape) * rank),
+        value_and_gradient=_balanced(shape, rank, balance, fit),
         minimum=0.0,
+        minimiser=_join(U, V),
     )
 
 
@@ -120,16 +113,12 @@ def matrix_completion(
         residual = mask * product - known
         return 0.5 * array_namespace(product).sum(residual**2) / count, residual / count
 
-    return _two_factors(
-        shape,
-        rank,
-        1.0 / count,
-        fit,
-        _join(U, V),
+    return Problem(
         name=f"matrix-completion-{shape[0]}x{shape[1]}-{rank}",
-        description=f"a rank-{rank} matrix from {count} of its entries",
         start=_spectral_start(known, rank),
+        value_and_gradient=_balanced(shape, rank, 1.0 / count, fit),
         minimum=0.0,
+        minimiser=_join(U, V),
     )
 
 
@@ -162,15 +151,10 @@ def robust_pca(
         t = (product - given) / width
         return array_namespace(product).mean(phi.value(t)), phi.slope(t) / (width * count)
 
-    return _two_factors(
-        shape,
-        rank,
-        1.0 / count,
-        fit,
-        None,
+    return Problem(
         name=f"robust-pca-{phi.name}-{shape[0]}x{shape[1]}-{rank}",
-        description=f"a rank-{rank} matrix under gross errors, with the {phi.name} loss",
         start=_spectral_start(given, rank),
+        value_and_gradient=_balanced(shape, rank, 1.0 / count, fit),
         minimum=phi.infimum,
     )
 
@@ -198,24 +182,17 @@ def phase_retrieval(dimension: int = 8, samples: int = 60, rng: Rng = 0) -> Prob
 
     return Problem(
         name=f"phase-retrieval-{dimension}",
-        description=f"a vector of {dimension} entries from {samples} squared inner products",
         start=rng.standard_normal(dimension),
         value_and_gradient=value_and_gradient,
         hessian_product=hessian_product,
         minimum=0.0,
-        minimum_is_exact=True,
         minimiser=z,
     )
 
 
-def _two_factors(
-    shape: tuple[int, int],
-    rank: int,
-    balance: float,
-    fit: Callable[[Array], tuple[Array, Array]],
-    minimiser: Vector | None,
-    **known: Any,
-) -> Problem:
+def _balanced(
+    shape: tuple[int, int], rank: int, balance: float, fit: Callable[[Array], tuple[Array, Array]]
+) -> Callable[[Array], tuple[Array, Array]]:
     """A fit of the product U V', given with its gradient in the product, plus balancing."""
     m, n = shape
     w = float(balance)
@@ -233,8 +210,7 @@ def _two_factors(
         to_V = slope.T @ U - 2.0 * w * V @ imbalance
         return error + 0.5 * w * xp.sum(imbalance**2), xp.concat([_flat(to_U), _flat(to_V)])
 
-    known |= {"minimum_is_exact": minimiser is not None, "minimiser": minimiser}
-    return Problem(value_and_gradient=value_and_gradient, **known)
+    return value_and_gradient
 
 
 def _flat(matrix: Array) -> Array:

@@ -121,7 +121,6 @@ def _network(
 
     return Problem(
         name=f"{kind}-{data}-{'x'.join(map(str, sizes))}",
-        description=f"{kind} with layers of {sizes} units, on {count} samples of {data}",
         start=np.concatenate([_glorot(*shape, rng) for shape in pairwise(sizes)]),
         value_and_gradient=value_and_gradient,
         minimum=0.0,

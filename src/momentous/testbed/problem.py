@@ -34,7 +34,6 @@ class Problem:
     """
 
     name: str  # with the parameters in it
-    description: str = field(repr=False)  # in one sentence
     start: Vector = field(repr=False)
     value_and_gradient: Callable[[Array], tuple[Array, Array]] = field(repr=False)
     # f(x), by default the first of the pair.
@@ -47,12 +46,16 @@ class Problem:
     hessian_lipschitz: float | None = None
     constants_radius: float = field(default=math.inf, repr=False)
     minimum: float | None = None  # the infimum of f, or else a lower bound
-    minimum_is_exact: bool = field(default=False, repr=False)
+    # By default where a minimiser is known.
+    minimum_is_exact: bool = field(default=None, repr=False)  # type: ignore[assignment]
     minimiser: Vector | None = field(default=None, repr=False)  # where it is attained, if known
+    description: str = field(default="", repr=False)  # for readers of the code alone
 
     def __post_init__(self) -> None:
         if cast(object, self.value) is None:
             object.__setattr__(self, "value", lambda x: self.value_and_gradient(x)[0])
+        if cast(object, self.minimum_is_exact) is None:
+            object.__setattr__(self, "minimum_is_exact", self.minimiser is not None)
         object.__setattr__(self, "start", frozen(self.start))
         if self.minimiser is not None:
             object.__setattr__(self, "minimiser", frozen(self.minimiser))
@@ -94,13 +97,13 @@ class MapProblem:
     """
 
     name: str  # with the parameters in it
-    description: str = field(repr=False)  # in one sentence
     start: Vector = field(repr=False)
     step: Callable[[Vector], Vector] = field(default=None, repr=False)  # type: ignore[assignment]
     value: Callable[[Vector], float] = field(default=None, repr=False)  # type: ignore[assignment]
     step_and_value: Callable[[Vector], tuple[Vector, float]] | None = field(
         default=None, repr=False
     )
+    description: str = field(default="", repr=False)  # for readers of the code alone
 
     def __post_init__(self) -> None:
         both = self.step_and_value

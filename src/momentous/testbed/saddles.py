@@ -60,13 +60,11 @@ def _on_the_hill(
     bowl = c if p > 0 else 0.0
     return Problem(
         name=f"{name}-{p}+{q}" + ("" if np.ptp(g) == 0.0 else "-mixed"),
-        description=f"a bowl in {p} coordinates, the top of a {hill.name} in {q}",
         start=np.zeros(p + q),
         value_and_gradient=value_and_gradient,
         hessian_product=hessian_product,
         gradient_lipschitz=max(bowl, steepest * hill.curvature_bound),
         hessian_lipschitz=steepest * hill.third_bound,
         minimum=0.0,
-        minimum_is_exact=True,
         minimiser=np.concatenate([np.zeros(p), np.full(q, np.pi)]),
     )

@@ -31,7 +31,6 @@ def rotated(problem: Problem, rng: Rng = 0) -> Problem:
     return _seen(
         problem,
         "rotated",
-        "rotated",
         value_and_gradient,
         start=Q.T @ problem.start,
         hessian_product=rotated_product if product else None,
@@ -55,7 +54,6 @@ def scaled(problem: Problem, value_scale: float = 1.0, length_scale: float = 1.0
     return _seen(
         problem,
         "scaled",
-        f"value times {c:g}, lengths times {s:g}",
         value_and_gradient,
         start=s * problem.start,
         hessian_product=product and (lambda x, v: c / s**2 * product(x / s, v)),
@@ -76,13 +74,12 @@ def shifted(problem: Problem, constant: float) -> Problem:
         return f + shift, g
 
     minimum = None if problem.minimum is None else problem.minimum + shift
-    return _seen(problem, "shifted", f"plus {shift:g}", value_and_gradient, minimum=minimum)
+    return _seen(problem, "shifted", value_and_gradient, minimum=minimum)
 
 
 def _seen(
     problem: Problem,
     how: str,
-    words: str,
     value_and_gradient: Callable[[Array], tuple[Array, Array]],
     **changes: Any,
 ) -> Problem:
@@ -90,7 +87,6 @@ def _seen(
     return replace(
         problem,
         name=f"{problem.name}-{how}",
-        description=f"{problem.description}; {words}",
         value_and_gradient=value_and_gradient,
         value=lambda x: value_and_gradient(x)[0],
         **changes,

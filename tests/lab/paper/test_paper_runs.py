@@ -83,7 +83,8 @@ def test_the_adaptive_methods_have_the_parameters_of_section_5_1(name, profile, 
     assert schedule.hessian_lipschitz == 1.0
     assert schedule.radius == pytest.approx(1e-2, rel=1e-14)  # B, for the heavy ball as well
     assert schedule.wide_radius == 100.0  # B0
-    assert schedule.required_decrease(NUMBERS, method.decrease) == pytest.approx(1e-5 * 1e-6)
+    required = method._required_decrease(NUMBERS, schedule)
+    assert required == pytest.approx(1e-5 * 1e-6)
     assert (method.failure_shrink, method.backoff) == (10.0, 2.0)  # c1, c2
 
 

@@ -83,7 +83,7 @@ def _as_entry(problem: Any) -> AnyEntry:
         )
     if isinstance(problem, tuple):  # a user's function, of which nothing is known
         name, fun, x0 = problem
-        problem = Problem(name=name, description="", start=x0, value_and_gradient=fun)
+        problem = Problem(name=name, start=x0, value_and_gradient=fun)
     name, size = problem.name, problem.dimension
     if isinstance(problem, MapProblem):
         return Entry(name, name, size, Given(problem), False, PLAIN_MAPS)

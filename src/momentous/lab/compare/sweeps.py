@@ -46,7 +46,6 @@ def sweep(data: str, rank: int, loss: str, ridge: float) -> MapProblem:
 
     return MapProblem(
         name=f"sweep-{loss}-{data}-{rank}-{ridge:g}",
-        description="a sweep over the two factors of a low-rank matrix",
         start=np.ravel(start),
         step_and_value=both,
     )

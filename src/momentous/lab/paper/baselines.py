@@ -39,7 +39,6 @@ def run_quasi_newton(problem: PaperProblem, evaluations: int) -> PaperRun:
     """SciPy's L-BFGS-B; a row is an evaluation of value and gradient together."""
     outside = Problem(
         name=problem.name,
-        description=problem.data.name,
         start=problem.start().astype(np.float64),
         value=problem.value,
         value_and_gradient=problem.objective.value_and_gradient,

@@ -26,7 +26,6 @@ def sinkhorn(rows: int, columns: int, entropy: float = 0.02, rng: Rng = 0) -> Ma
 
     return MapProblem(
         name=f"sinkhorn-{rows}x{columns}-{entropy:g}",
-        description="Sinkhorn's iteration for entropic transport",
         start=np.zeros(columns),
         step_and_value=both,
     )
@@ -68,7 +67,6 @@ def tensor_factors(size: int, rank: int, collinearity: float = 0.9, rng: Rng = 0
 
     return MapProblem(
         name=f"tensor-{n}-{r}-{collinearity:g}",
-        description="alternating least squares for a tensor of nearly parallel factors",
         start=rng.random(3 * n * r),
         step=step,
         value=value,
@@ -96,7 +94,6 @@ def lloyd(observations: int, dimension: int, parts: int, rng: Rng = 0) -> MapPro
 
     return MapProblem(
         name=f"lloyd-{observations}x{d}-{k}",
-        description="Lloyd's step of k-means",
         start=points[rng.choice(observations, k, replace=False)].ravel(),
         step_and_value=both,
     )

@@ -49,7 +49,6 @@ def poisson_mixture() -> MapProblem:
     start = np.array([math.log(0.3 / 0.7), math.log(1.0), math.log(2.5)])
     return MapProblem(
         name="poisson-mixture-3",
-        description="EM for two Poisson distributions, death notices in The Times",
         start=start,
         step_and_value=both,
     )
@@ -96,7 +95,6 @@ def gaussian_mixture(
     start = join(np.full(k, 1 / k), centres, np.broadcast_to(spread, (k, d, d)).copy())
     return MapProblem(
         name=f"gaussian-mixture-{observations}x{d}-{k}",
-        description="EM for a mixture of normal distributions with full covariances",
         start=start,
         step_and_value=_guarded(both),
     )
@@ -122,7 +120,6 @@ def soft_means(
 
     return MapProblem(
         name=f"soft-means-{observations}x{d}-{k}",
-        description="soft k-means: the centres of normal distributions of one known variance",
         start=points[rng.choice(observations, k, replace=False)].ravel(),
         step_and_value=_guarded(both),
     )
@@ -157,7 +154,6 @@ def latent_classes(observations: int, questions: int, classes: int, rng: Rng = 0
     start = np.concatenate([np.zeros(k), rng.standard_normal(k * q)])
     return MapProblem(
         name=f"latent-classes-{observations}x{q}-{k}",
-        description="EM for latent classes of yes-or-no answers",
         start=start,
         step_and_value=_guarded(both),
     )
@@ -195,7 +191,6 @@ def factor_analysis(variables: int, factors: int, rng: Rng = 0) -> MapProblem:
     start = np.concatenate([rng.standard_normal(p * q), np.log(np.diag(S))])
     return MapProblem(
         name=f"factor-analysis-{p}-{q}",
-        description="EM for maximum likelihood factor analysis",
         start=start,
         step_and_value=_guarded(both),
     )
@@ -229,7 +224,6 @@ def student(observations: int, dimension: int, freedom: float = 1.0, rng: Rng = 
     spread = _pack(np.linalg.cholesky(np.diag(np.median(points**2, axis=0))))
     return MapProblem(
         name=f"student-{observations}x{d}-{freedom:g}",
-        description="EM for location and scatter of a multivariate t distribution",
         start=np.concatenate([np.median(points, axis=0), spread]),
         step_and_value=_guarded(both),
     )

@@ -66,7 +66,6 @@ def nonnegative_factors(
     step, value = steps[loss]
     return MapProblem(
         name=f"nmf-{loss}-{m}x{n}-{r}",
-        description="multiplicative updates for a nonnegative factorisation",
         start=rng.random((m + n) * r) + 0.1,
         step=step,
         value=value,
@@ -109,7 +108,6 @@ def deconvolution(pixels: int, width: float = 2.0, two: bool = False, rng: Rng =
 
     return MapProblem(
         name=f"deconvolution-{'x'.join(map(str, shape))}-{width:g}",
-        description="Richardson and Lucy's sharpening of a blurred image of counts",
         start=np.full(size, counts.mean()),
         step=step,
         value=value,
@@ -138,7 +136,6 @@ def mixing_weights(observations: int, grid: int, rng: Rng = 0) -> MapProblem:
 
     return MapProblem(
         name=f"mixing-weights-{observations}-{grid}",
-        description="EM for the weights of known distributions on a grid",
         start=np.full(grid, 1 / grid),
         step_and_value=both,
     )
@@ -181,7 +178,6 @@ def bradley_terry(players: int, rounds: int, rng: Rng = 0) -> MapProblem:
 
     return MapProblem(
         name=f"bradley-terry-{n}",
-        description="Hunter's MM step for the strengths of players",
         start=np.zeros(n),
         step=step,
         value=value,
@@ -213,7 +209,6 @@ def scaling(points: int, dimension: int = 2, noise: float = 0.1, rng: Rng = 0) -
 
     return MapProblem(
         name=f"scaling-{n}x{d}",
-        description="SMACOF: points with given distances",
         start=rng.standard_normal(n * d),
         step_and_value=both,
     )
@@ -245,7 +240,6 @@ def reweighted(
 
     return MapProblem(
         name=f"reweighted-{samples}x{variables}-{power:g}",
-        description="iteratively reweighted least squares for a robust regression",
         start=np.asarray(np.linalg.lstsq(A, b, rcond=None)[0], np.float64),
         step_and_value=both,
     )
@@ -276,7 +270,6 @@ def bounded_logistic(
 
     return MapProblem(
         name=f"bounded-logistic-{samples}x{variables}",
-        description="logistic regression with Bohning and Lindsay's fixed matrix",
         start=np.zeros(variables + 1),
         step_and_value=both,
     )

@@ -29,7 +29,6 @@ def lasso(
 
     return MapProblem(
         name=f"lasso-{samples}x{variables}",
-        description="iterative shrinkage for the lasso",
         start=np.zeros(variables),
         step_and_value=_shrinking(smooth, penalty, lipschitz),
     )
@@ -52,7 +51,6 @@ def nonnegative_squares(
 
     return MapProblem(
         name=f"nonnegative-squares-{samples}x{variables}",
-        description="projected gradients for nonnegative least squares",
         start=np.zeros(variables),
         step_and_value=both,
     )
@@ -77,7 +75,6 @@ def sparse_logistic(
 
     return MapProblem(
         name=f"sparse-logistic-{samples}x{variables}",
-        description="proximal gradients for a sparse logistic regression",
         start=np.zeros(variables),
         step_and_value=_shrinking(smooth, penalty, lipschitz),
     )
