@@ -340,17 +340,22 @@ def from_json(kind: type[T], content: object) -> T:
 
 
 def _checked(name: str, value: Any, kind: Any) -> Any:
-    """A value of JSON as the type that a field has: ``X | None`` and lists and tuples of X too."""
+    """A value of JSON as the type that a field has: ``X | None``, lists, tuples and dicts too.
+
+    Strict JSON has "inf" and "nan" where a number is not finite.
+    """
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
         return None if value is None and type(None) in inner else _checked(name, value, inner[0])
     fits = isinstance(value, list) and (origin is list or len(value) == len(inner))
     if origin in (list, tuple) and fits:
         return origin(_checked(name, each, inner[0]) for each in value)
-    if kind is float and type(value) is int:
+    if origin is dict and type(value) is dict:
+        return {key: _checked(name, each, inner[1]) for key, each in value.items()}
+    if kind is float and (type(value) is int or value in ("inf", "-inf", "nan")):
         return float(value)
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return kind(value)
-    if origin in (dict, None) and type(value) is (origin or kind):
+    if kind is Any or type(value) is kind:
         return value
     raise ValueError(f"{name} is {value!r}, which is not of the type {kind}")

@@ -11,10 +11,10 @@ from momentous.lab.paper.folder import StudyFolder
 from momentous.lab.paper.methods import PAPER_METHODS, select_methods
 from momentous.lab.paper.plan import FIGURES, Figure, Settings, run_figures
 from momentous.lab.paper.problems import PROBLEMS, DataSet, PaperProblem
-from momentous.lab.paper.progress import StudyProgress
 from momentous.lab.paper.results import RunSet, Study
 from momentous.lab.paper.theorem_table import theorem_table
 from momentous.lab.paper.tuning import tune as tune_method
+from momentous.lab.progress import StudyProgress
 from momentous.lab.report.documents import write_report
 from momentous.lab.report.tables import Table
 from momentous.lab.text import number

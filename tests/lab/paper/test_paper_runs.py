@@ -22,8 +22,8 @@ from momentous.lab.paper.folder import StudyFolder
 from momentous.lab.paper.methods import PAPER_METHODS, select_methods
 from momentous.lab.paper.plan import Figure, Settings, run_figures
 from momentous.lab.paper.problems import DataSet, PaperProblem
-from momentous.lab.paper.progress import StudyProgress
 from momentous.lab.paper.runs import PaperRun, Task, load_run, run_task
+from momentous.lab.progress import StudyProgress
 from momentous.lowrank import Ratings
 from paper_runs import calls, same_rows, write_ratings
 

@@ -14,7 +14,6 @@ from momentous.lab.paper import plan, tuning
 from momentous.lab.paper.folder import StudyFolder
 from momentous.lab.paper.methods import AUTHORS_STEPS, PAPER_METHODS
 from momentous.lab.paper.problems import DataSet, PaperProblem
-from momentous.lab.paper.progress import StudyProgress
 from momentous.lab.paper.runs import PaperRun, Task, load_run, run_task
 from momentous.lab.paper.tuning import (
     MOST_DOUBLINGS,
@@ -25,6 +24,7 @@ from momentous.lab.paper.tuning import (
     search,
     tune,
 )
+from momentous.lab.progress import StudyProgress
 from paper_runs import calls, made_up, with_outcome, write_ratings
 
 pytest.importorskip("pyarrow")

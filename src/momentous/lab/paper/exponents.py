@@ -17,8 +17,8 @@ import numpy as np
 from momentous import methods
 from momentous.api import minimize
 from momentous.core.method import Method
-from momentous.lab.paper.progress import OnPart, announce_each
 from momentous.lab.paper.results import Growth
+from momentous.lab.progress import OnPart, announce_each
 from momentous.testbed import Problem, nested_chain
 
 FULL = (3, (0.0025, 0.0013, 0.0007, 0.00036, 0.0002, 0.0001))

@@ -10,29 +10,20 @@ import json
 import math
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
 from momentous.io.atomic import remove_left_over, write_text
-from momentous.io.types import JsonObject
 from momentous.lab.paper.problems import PROBLEMS
 from momentous.lab.paper.results import FIGURE_NAMES, Bound, Growth, RunSet
 from momentous.lab.paper.runs import PaperRun, load_run
-from momentous.lab.record import Json, RecordError, setup
+from momentous.lab.record import Json, RecordError, from_json, setup
 from momentous.version import __version__
 
 INDEX, FINDINGS = "study.json", "theorems.json"
 INDEX_KIND, FINDINGS_KIND = "momentous study", "momentous findings"
-KEYS = (
-    "figure",
-    "data",
-    "twin",
-    "problem",
-    "profile",
-    "device",
-)  # what makes two run sets the same one
 
 fcntl: ModuleType | None = None
 with contextlib.suppress(ModuleNotFoundError):  # no such locks on this system
@@ -42,6 +33,33 @@ with contextlib.suppress(ModuleNotFoundError):  # no such locks on this system
 def is_study(path: Path) -> bool:
     """Has anything been run there?"""
     return any((path / name).exists() for name in (INDEX, FINDINGS))
+
+
+@dataclass(frozen=True)
+class IndexEntry:
+    """A run set in the index: what it is about, how much of it is shown, and its files."""
+
+    figure: str
+    data: str
+    twin: bool
+    problem: str
+    profile: str
+    device: str
+    plotted: int
+    runs: dict[str, str]  # by method
+
+    def __post_init__(self) -> None:
+        if self.figure not in FIGURE_NAMES:  # pictures are named by it
+            raise ValueError(f"figure is {self.figure!r}")
+        if self.plotted <= 0:
+            raise ValueError(f"plotted is {self.plotted}")
+        if not self.runs:
+            raise ValueError("runs is empty")
+
+    @property
+    def key(self) -> tuple[str | bool, ...]:
+        """What makes two run sets the same one."""
+        return self.figure, self.data, self.twin, self.problem, self.profile, self.device
 
 
 class StudyFolder:
@@ -86,29 +104,22 @@ class StudyFolder:
         Runs of other methods that were added for the same set, shown as far, stay in it.
         """
         info = run_set.runs[0].info
-        entry: Json = {
-            "figure": run_set.figure, "data": info.data, "twin": info.twin,
-            "problem": info.problem, "profile": info.profile, "device": info.device,
-            "plotted": run_set.plotted,
-            "runs": {
-                run.info.method: run.path.relative_to(self.path).as_posix()
-                for run in run_set.runs
-                if run.path
-            },
-        }  # fmt: skip
-        kept = []
+        about = (run_set.figure, info.data, info.twin, info.problem, info.profile, info.device)
+        paths = {run.info.method: run.path for run in run_set.runs if run.path}
+        files = {name: path.relative_to(self.path).as_posix() for name, path in paths.items()}
+        entry, kept = IndexEntry(*about, run_set.plotted, files), []
         for each in self._entries():
-            if any(each[key] != entry[key] for key in KEYS):
+            if each.key != entry.key:
                 kept.append(each)
-            elif each["plotted"] == entry["plotted"]:
-                entry["runs"] = each["runs"] | entry["runs"]
-        kept = sorted([*kept, entry], key=lambda each: [str(each[key]) for key in KEYS])
-        _write_json(self._index, {"kind": INDEX_KIND, "run_sets": kept})
+            elif each.plotted == entry.plotted:
+                entry = replace(entry, runs=each.runs | entry.runs)
+        kept = sorted([*kept, entry], key=lambda each: each.key)
+        _write_json(self._index, {"kind": INDEX_KIND, "run_sets": list(map(asdict, kept))})
 
     def run_sets(self) -> list[RunSet]:
         """What was added, read from the files."""
         return [
-            RunSet(entry["figure"], [*map(self._load, entry["runs"].values())], entry["plotted"])
+            RunSet(entry.figure, [*map(self._load, entry.runs.values())], entry.plotted)
             for entry in self._entries()
         ]
 
@@ -124,12 +135,12 @@ class StudyFolder:
                 "reproduce its figure again"
             ) from error
 
-    def _entries(self) -> list[Json]:
+    def _entries(self) -> list[IndexEntry]:
         if not self._index.exists():
             return []
         try:
             entries = _read_json(self._index, INDEX_KIND)["run_sets"]
-            return [_checked(entry) for entry in entries]
+            return [from_json(IndexEntry, entry) for entry in entries]
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(
                 f"{self._index} is damaged ({error}); remove it and reproduce the figures again: "
@@ -150,35 +161,14 @@ class StudyFolder:
             return [], []
         content = _read_json(self.findings, FINDINGS_KIND)
         try:
-            bounds = [
-                Bound(**row | {"bound": float(row["bound"]), "measured": float(row["measured"])})
-                for row in content["bounds"]
-            ]
-            growths = []
-            for row in content["growths"]:
-                x, y = ([float(n) for n in row[name]] for name in ("inverse_mu", "gradients"))
-                growths.append(Growth(str(row["method"]), x, y, float(row["exponent"])))
+            bounds = [from_json(Bound, row) for row in content["bounds"]]
+            growths = [from_json(Growth, row) for row in content["growths"]]
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(
                 f"{self.findings} is damaged ({type(error).__name__}: {error}); remove it and "
                 "reproduce the theorems again"
             ) from error
         return bounds, growths
-
-
-def _checked(entry: JsonObject) -> Json:
-    """An entry of the index whose fields are what they must be; pictures are named by figure."""
-    kinds = {**dict.fromkeys(KEYS, str), "twin": bool, "plotted": int, "runs": dict}
-    right = {key: type(entry[key]) is kind for key, kind in kinds.items()}
-    right["figure"] = right["figure"] and entry["figure"] in FIGURE_NAMES
-    right["plotted"] = right["plotted"] and entry["plotted"] > 0
-    names = entry["runs"].values() if right["runs"] else ()
-    right["runs"] = bool(names) and all(isinstance(name, str) for name in names)
-    wrong = [key for key, is_right in right.items() if not is_right]
-    if wrong:
-        raise ValueError(f"{wrong[0]} is {entry[wrong[0]]!r}")
-    checked: Json = entry
-    return checked
 
 
 def _write_json(path: Path, content: Json) -> None:
@@ -196,7 +186,7 @@ def _read_json(path: Path, kind: str) -> Json:
 
 
 def _plain(content: object) -> object:
-    """JSON has no infinity and no NaN: they become "inf" and "nan", which float() reads."""
+    """JSON has no infinity and no NaN: they become "inf" and "nan", which `from_json` reads."""
     if isinstance(content, dict):
         return {key: _plain(value) for key, value in content.items()}
     if isinstance(content, list):

@@ -11,9 +11,9 @@ from momentous.lab.paper import tuning
 from momentous.lab.paper.folder import StudyFolder, is_study
 from momentous.lab.paper.methods import AUTHORS_STEPS, PAPER_METHODS, PaperMethod, select_methods
 from momentous.lab.paper.problems import DataSet, PaperProblem, Profile
-from momentous.lab.paper.progress import StudyProgress
 from momentous.lab.paper.results import RunSet
 from momentous.lab.paper.runs import PaperRun, Task, remove_checkpoint, run_task, with_tuning
+from momentous.lab.progress import StudyProgress
 from momentous.lowrank.backends.device import DeviceError, require_gpu
 
 TRIALS = 6  # of step sizes, as a rule: for the estimate of the time left

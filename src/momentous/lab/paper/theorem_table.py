@@ -15,8 +15,8 @@ import numpy as np
 
 from momentous import testbed
 from momentous.lab.paper.bounds import check_adaptive, check_fixed, check_guessed, second_order
-from momentous.lab.paper.progress import OnPart, announce_each
 from momentous.lab.paper.results import Bound
+from momentous.lab.progress import OnPart, announce_each
 from momentous.methods.restarted import RAGD, RHB, AdaRAGD, AdaRHB
 from momentous.methods.restarted.adaptive_radius import AdaptiveRadius
 from momentous.methods.restarted.fixed_radius import FixedRadius

@@ -26,7 +26,7 @@ Looks = dict[str, Look]
 BLUE_GREEN, YELLOW = "#009E73", "#F0E442"  # Okabe and Ito's, as in the paper's figure 3
 PURPLE = "#7B3294"
 BASELINES = {QUASI_NEWTON: "black", SWEEPS: PURPLE}  # the seven have all the other colours
-APART = 5.0  # points between the middles of two circles that do not overlap
+APART = 0.01  # of the diagonal of a panel, between two circles that do not overlap
 ITERATIONS = "iterations"
 RESTART = {"marker": "o", "ms": 4, "mfc": "white", "mec": FAINT, "mew": 1}
 DISCARDED = {"marker": "o", "ms": 9, "mfc": BLUE_GREEN, "mec": "black", "mew": 0.8}
@@ -44,7 +44,6 @@ def draw_comparison(run_sets: Sequence[RunSet], path: Path) -> None:
     One column per data set and four rows, or two by two where there is only one data set.  Circles
     are restarts of the adaptive methods.  The suffix of the path says whether it is PNG or PDF.
     """
-    _check(run_sets)
     looks = _looks(run_sets)
     alone = len(run_sets) == 1
     if alone:
@@ -76,7 +75,6 @@ def draw_long_run(run_sets: Sequence[RunSet], path: Path) -> None:
     Small hollow circles are restarts, blue-green ones where an epoch was discarded (line 11 of
     Algorithms 2 and 4), yellow ones where B0 fell to B.
     """
-    _check(run_sets)
     looks = _looks(run_sets)
     figure = new_figure(13, 0.8 + 6.6 * len(run_sets))
     panels = figure.subplots(2 * len(run_sets), 1, squeeze=False)[:, 0]
@@ -140,11 +138,8 @@ def _panel(axes: Axes, run_set: RunSet, what: str, against: str, looks: Looks) -
     for run, x, y in curves:
         if run.info.method in ADAPTIVE:
             rows = run_set.rows(run, *RESTARTS)
-            # How far apart they are on paper is known now that the axes have their limits.
-            places = axes.transData.transform(np.column_stack([x[rows], y[rows]]))
-            kept = [rows[i] for i in far_enough_apart(72 / axes.figure.dpi * places, APART)]
-            look = {**RESTART, "mec": looks[run.info.method]["color"]}
-            axes.plot(x[kept], y[kept], ls="", zorder=4, **look)
+            look = {**RESTART, "mec": looks[run.info.method]["color"], "markevery": APART}
+            axes.plot(x[rows], y[rows], ls="", zorder=4, **look)
 
 
 def _curve(
@@ -196,20 +191,8 @@ def _legend(figure: Figure, looks: Looks, marks: Looks) -> None:
     figure.legend(handles=lines, frameon=False, **place)
 
 
-def _check(run_sets: Sequence[RunSet]) -> None:
-    if not run_sets:
-        raise ValueError("there are no sets of runs to draw; run the methods first")
-    for run_set in run_sets:
-        if not run_set.runs or not all(len(run) for run in run_set.runs):
-            raise ValueError(
-                f"a set of {run_set.figure} has no runs, or one without rows; run its methods first"
-            )
-
-
 def plot_growth(growths: Sequence[Growth], path: Path) -> None:
     """Gradients against 1/mu, both logarithmic, with the exponents in the legend."""
-    if not growths:
-        raise ValueError("growths is empty: there is nothing to draw; run growth_with_difficulty")
     figure = new_figure(8.6, 5.0)
     axes = figure.subplots()
     styles = line_styles([growth.method for growth in growths])
@@ -245,7 +228,7 @@ def _slopes(axes: Axes, growths: Sequence[Growth]) -> None:
     axes.annotate("slope 1/2", left, xytext=(4, -3), ha="left", va="top", **words)
 
 
-# --- which rows and marks of a long curve are needed for it to look the same ----------------------
+# --- which rows of a long curve are needed for it to look the same --------------------------------
 
 
 def kept_rows(
@@ -285,17 +268,3 @@ def _extremes(column: np.ndarray, start: int, stop: int) -> set[int]:
         return set()
     found = piece[known]
     return {int(start + known[found.argmin()]), int(start + known[found.argmax()])}
-
-
-def far_enough_apart(points: np.ndarray, least: float) -> list[int]:
-    """Of points (x, y) along a curve those at least that far from the one kept before.
-
-    Those that are not finite are left out.
-    """
-    kept: list[int] = []
-    before = (-math.inf, -math.inf)
-    for i, point in enumerate(points.tolist()):
-        if all(map(math.isfinite, point)) and math.dist(point, before) >= least:
-            kept.append(i)
-            before = point
-    return kept
