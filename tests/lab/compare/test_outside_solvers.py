@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from momentous import testbed
-from momentous.lab.meter import Limits, NotApplicableError
-from momentous.lab.outside import OUTSIDE_SOLVERS, run_outside
+from momentous.lab.meter import OUTSIDE_SOLVERS, Limits, NotApplicableError, run_outside
 from momentous.testbed import Problem
 
 HAS_TORCH = importlib.util.find_spec("torch") is not None

@@ -14,7 +14,7 @@ from momentous.lab.compare.profiles import (
 )
 from momentous.lab.compare.runner import compare
 from momentous.lab.compare.table import Comparison, Row
-from momentous.lab.outside import OUTSIDE_SOLVERS
+from momentous.lab.meter import OUTSIDE_SOLVERS
 
 __all__ = [
     "MEASURES", "OUTSIDE_SOLVERS", "Comparison", "Curve", "Profile", "Row", "compare",

@@ -159,9 +159,8 @@ def plot_convergence(comparison: Comparison, problem: str, path: str | os.PathLi
         curves = convergence(comparison, problem, against)
         upper, lower = panels[0][column], panels[1][column]
         for method, curve in curves.items():
-            cost = _positive(curve.cost)
-            _draw(upper, cost, curve.grad_norm, curve, method, styles[method])
-            _draw(lower, cost, np.maximum(curve.gap, 1e-300), curve, method, styles[method])
+            _draw(upper, curve, curve.grad_norm, method, styles[method])
+            _draw(lower, curve, np.maximum(curve.gap, 1e-300), method, styles[method])
         upper.axhline(row.tol, color=FAINT, lw=1, ls=":")
         lower.set_xlabel((AXES if row.goal is None else MAP_AXES)[against])
         for axes in (upper, lower):
@@ -233,20 +232,14 @@ def plot_profiles(
     save(figure, Path(path))
 
 
-def _draw(
-    axes: "Axes", cost: np.ndarray, best: np.ndarray, curve: Curve, label: str, style: Look
-) -> None:
+def _draw(axes: "Axes", curve: Curve, best: np.ndarray, label: str, style: Look) -> None:
+    # A log axis has no zero: what happened before the first tick of the clock is at that tick.
+    cost = np.maximum(curve.cost, curve.cost.min(where=curve.cost > 0, initial=1.0))
     axes.plot(cost, best, label=label, **style)
     rows = curve.restarts
     if 0 < len(rows) <= MOST_CIRCLES:
         circles = {"marker": "o", "ms": 4, "mfc": "white", "mec": style["color"], "mew": 1}
         axes.plot(cost[rows], best[rows], ls="", **circles)
-
-
-def _positive(cost: np.ndarray) -> np.ndarray:
-    """A log axis has no zero: what happened before the first tick of the clock is at that tick."""
-    known = cost[cost > 0]
-    return np.asarray(np.maximum(cost, known.min() if len(known) else 1.0))
 
 
 def _largest(columns: Iterable[np.ndarray]) -> float:

@@ -15,7 +15,7 @@ from momentous.lab.compare.runner import compare
 from momentous.lab.compare.solvers import as_solvers
 from momentous.lab.compare.table import Comparison, Row, merged
 from momentous.lab.compare.verdicts import by_run
-from momentous.lab.outside import OUTSIDE_SOLVERS
+from momentous.lab.meter import OUTSIDE_SOLVERS
 from momentous.methods.registry import AUTO, REGISTRY
 
 # The second run is for counts, which say little new where evaluations are expensive.

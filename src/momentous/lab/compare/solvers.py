@@ -18,14 +18,15 @@ from momentous.core.stopping import Evaluations, Progress
 from momentous.lab.compare.accelerations import ACCELERATIONS
 from momentous.lab.compare.problems import AnyProblem, require_distinct
 from momentous.lab.meter import (
+    OUTSIDE_SOLVERS,
     CpuClock,
     Limits,
     MapMeter,
     NotApplicableError,
     TimedInfo,
     run_metered,
+    run_outside,
 )
-from momentous.lab.outside import OUTSIDE_SOLVERS, run_outside
 from momentous.lab.record import Ended, Json, Outcome, RunRecord, setup
 from momentous.methods.registry import REGISTRY, method_class, requirements
 from momentous.testbed import Problem

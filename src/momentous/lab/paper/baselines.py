@@ -10,8 +10,7 @@ import numpy as np
 from momentous.api import accelerate
 from momentous.core.loop import IntermediateResult
 from momentous.io.optional import require
-from momentous.lab.meter import Limits
-from momentous.lab.outside import run_outside
+from momentous.lab.meter import Limits, run_outside
 from momentous.lab.paper.problems import PaperProblem
 from momentous.lab.paper.results import RunSet
 from momentous.lab.paper.runs import OUR_PROFILE, PaperRun, run_info

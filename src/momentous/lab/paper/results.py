@@ -138,6 +138,18 @@ class RunSet:
         """The gradient norm, infinite where it is not a number."""
         return _known(run.grad_norm[self.shown(run)])
 
+    def columns(self, run: PaperRun) -> dict[str, np.ndarray]:
+        """What is drawn of a run, NaN where a log axis has no place for it."""
+        heights = (self.error(run), self.norm(run))
+        error, norm = (np.where((y > 0) & np.isfinite(y), y, np.nan) for y in heights)
+        return {
+            "evaluations": self.evaluations(run),
+            "time": self.time(run),
+            "iteration": np.arange(len(error)),
+            "error": error,
+            "norm": norm,
+        }
+
     def rows(self, run: PaperRun, *kinds: EventKind) -> list[int]:
         """The rows with an event of such a kind."""
         stop = self.shown(run).stop

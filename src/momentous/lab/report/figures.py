@@ -27,15 +27,14 @@ BLUE_GREEN, YELLOW = "#009E73", "#F0E442"  # Okabe and Ito's, as in the paper's 
 PURPLE = "#7B3294"
 BASELINES = {QUASI_NEWTON: "black", SWEEPS: PURPLE}  # the seven have all the other colours
 APART = 0.01  # of the diagonal of a panel, between two circles that do not overlap
-ITERATIONS = "iterations"
 RESTART = {"marker": "o", "ms": 4, "mfc": "white", "mec": FAINT, "mew": 1}
 DISCARDED = {"marker": "o", "ms": 9, "mfc": BLUE_GREEN, "mec": "black", "mew": 0.8}
 REACHED = {**DISCARDED, "mfc": YELLOW}
-AXES = {"evaluations": "values + gradients", "time": "seconds"}
+X_AXES = {"evaluations": "values + gradients", "time": "time in seconds", "iteration": "iterations"}
+Y_AXES = {"error": "objective error f - f*", "norm": "gradient norm"}
 MOST_ROWS = 1500  # of a curve, besides those of special events
 STRETCHES = 300  # of such a curve; four rows are kept of each, so 1200 and as many as 300 restarts
 HALF = STRETCHES // 2
-LABELS = {"error": "objective error  f - f*", "norm": "gradient norm"}
 
 
 def draw_comparison(run_sets: Sequence[RunSet], path: Path) -> None:
@@ -52,15 +51,15 @@ def draw_comparison(run_sets: Sequence[RunSet], path: Path) -> None:
     else:
         figure = new_figure(0.6 + 5.2 * len(run_sets), 15.5)
         panels = figure.subplots(4, len(run_sets), squeeze=False)
-    kinds = [(what, against) for what in LABELS for against in ("time", "evaluations")]
+    kinds = [(what, against) for what in Y_AXES for against in ("time", "evaluations")]
     for column, run_set in enumerate(run_sets):
         for row, (what, against) in enumerate(kinds):
             axes = panels[row][column]
             _panel(axes, run_set, what, against, looks)
             if not alone or row >= 2:
-                axes.set_xlabel(AXES[against])
+                axes.set_xlabel(X_AXES[against])
             if column == 0 and not (alone and against == "evaluations"):
-                axes.set_ylabel(LABELS[what])
+                axes.set_ylabel(Y_AXES[what])
         if not alone:
             panels[0][column].set_title(f"{run_set.title}\n{_lowest(run_set)}", fontsize=10)
     if alone:
@@ -80,10 +79,10 @@ def draw_long_run(run_sets: Sequence[RunSet], path: Path) -> None:
     panels = figure.subplots(2 * len(run_sets), 1, squeeze=False)[:, 0]
     for i, run_set in enumerate(run_sets):
         upper, lower = panels[2 * i : 2 * i + 2]
-        for axes, what in ((upper, "error"), (lower, "norm")):
-            _panel(axes, run_set, what, ITERATIONS, looks)
+        for axes, what in zip((upper, lower), Y_AXES, strict=True):
+            _panel(axes, run_set, what, "iteration", looks)
             for run in _in_order(run_set):
-                x, y = _curve(run_set, run, what, ITERATIONS)
+                x, y = _curve(run_set, run, what, "iteration")
                 inside = np.clip(y, *axes.get_ylim())  # a mark that nobody sees marks nothing
                 for rows, look in (
                     (run_set.rows(run, EventKind.ROLLBACK), DISCARDED),
@@ -91,9 +90,9 @@ def draw_long_run(run_sets: Sequence[RunSet], path: Path) -> None:
                 ):
                     axes.plot(x[rows], inside[rows], ls="", zorder=5, **look)
             axes.xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")
-            axes.set_ylabel(LABELS[what])
+            axes.set_ylabel(Y_AXES[what])
         upper.set_title(f"{run_set.title};  {_lowest(run_set)}", fontsize=10)
-        lower.set_xlabel(ITERATIONS)
+        lower.set_xlabel(X_AXES["iteration"])
     marks = {
         "restart (one where they would overlap)": RESTART,
         "epoch discarded (line 11)": DISCARDED,
@@ -131,7 +130,7 @@ def _panel(axes: Axes, run_set: RunSet, what: str, against: str, looks: Looks) -
     axes.set_xlim(0, 1.02 * max(float(x[-1]) for _, x, _ in curves) or 1.0)
     _frame(axes, [y for _, _, y in curves])
     for run, x, y in curves:
-        look = looks[run.info.method] | ({"lw": 1.2} if against == ITERATIONS else {})
+        look = looks[run.info.method] | ({"lw": 1.2} if against == "iteration" else {})
         drawn = kept_rows([y])
         axes.plot(x[drawn], y[drawn], **look)
     quiet(axes)
@@ -145,12 +144,8 @@ def _panel(axes: Axes, run_set: RunSet, what: str, against: str, looks: Looks) -
 def _curve(
     run_set: RunSet, run: PaperRun, what: str, against: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """What is drawn, NaN where a log axis has no place for it."""
-    y = run_set.error(run) if what == "error" else run_set.norm(run)
-    y = np.where((y > 0) & np.isfinite(y), y, np.nan)
-    if against == ITERATIONS:
-        return np.arange(len(y)), y
-    return (run_set.time if against == "time" else run_set.evaluations)(run), y
+    columns = run_set.columns(run)
+    return columns[against], columns[what]
 
 
 def _frame(axes: Axes, columns: Sequence[np.ndarray]) -> None:

@@ -15,14 +15,20 @@ from momentous.core.status import RESTARTS, EventKind
 from momentous.lab.paper.results import Growth, RunSet
 from momentous.lab.paper.runs import PaperRun
 from momentous.lab.record import Json
-from momentous.lab.report.figures import BLUE_GREEN, YELLOW, Looks, kept_rows, styles
+from momentous.lab.report.figures import (
+    BLUE_GREEN,
+    X_AXES,
+    Y_AXES,
+    YELLOW,
+    Looks,
+    kept_rows,
+    styles,
+)
 from momentous.lab.style import GRID, line_styles
 
 LONG = 5000  # iterations from which a curve is first shown against a logarithm
 WINDOW = 200  # rows of a long curve that are all in the page, so that zooming in shows the truth
 HEIGHT, GROWTH_HEIGHT = 560, 460  # pixels
-X_AXES = {"evaluations": "values + gradients", "time": "time in seconds", "iteration": "iterations"}
-Y_AXES = {"error": "objective error f - f*", "norm": "gradient norm"}
 MARKS: dict[EventKind, Json] = {
     EventKind.RESTART: {"words": "restart", "symbol": "circle-open", "size": 6},
     EventKind.ROLLBACK: {"words": "epoch discarded (line 11 of Algorithms 2 and 4)",
@@ -52,7 +58,7 @@ def _run_set_plot(run_set: RunSet, looks: Looks) -> tuple[Json, str]:
     window = _complete_window(run_set)
     counts = np.zeros(4, dtype=int)  # rows, of which drawn; restarts, of which drawn
     for run in run_set.drawn:
-        of_run, events = _columns(run_set, run), _events(run_set, run)
+        of_run, events = run_set.columns(run), _events(run_set, run)
         kept = kept_rows((of_run["error"], of_run["norm"]), events, window)
         drawn, restarts = set(kept.tolist()), run_set.rows(run, *RESTARTS)
         counts += (len(of_run["error"]), len(kept), len(restarts), len(drawn & set(restarts)))
@@ -71,17 +77,6 @@ def _run_set_plot(run_set: RunSet, looks: Looks) -> tuple[Json, str]:
     layout["updatemenus"] = _menus(columns, log_x=run_set.plotted >= LONG)
     layout["margin"]["t"] = 96
     return {"data": traces, "layout": layout}, _what_is_drawn(counts.tolist(), window)
-
-
-def _columns(run_set: RunSet, run: PaperRun) -> dict[str, np.ndarray]:
-    error = run_set.error(run)
-    return {
-        "evaluations": run_set.evaluations(run),
-        "time": run_set.time(run),
-        "iteration": np.arange(len(error)),
-        "error": np.where(error > 0, error, np.nan),  # f* itself has no place on a log axis
-        "norm": run_set.norm(run),
-    }
 
 
 def _first_view(columns: Mapping[str, list[float | None]]) -> Json:
