@@ -132,7 +132,7 @@ class Run(Iterator[IntermediateResult]):
         self._warned = False
         # Whether the function is random.  Plain methods are counted as they are published.
         self._looked = not getattr(method, "compiles", False)
-        limit = evaluation_limit(options.stop)
+        self._limit = limit = evaluation_limit(options.stop)
         # The sample of `best_point` is kept where no call may be left for it.
         self._best, self._keeps_best = NO_SAMPLE, limit < math.inf
         self._active = 0.0  # variables at bounds
@@ -633,7 +633,8 @@ class Run(Iterator[IntermediateResult]):
         no_call_is_left = status is Status.MAX_EVALUATIONS
         if no_call_is_left and (known := self.lowest_known(oracle.lowest)) is not None:
             return known
-        best = Sample(self.best_point) if self._best is NO_SAMPLE else self._best
+        # (Not `_best` in any case: the counts of a run do not depend on who watches it.)
+        best = self._best if self._limit < math.inf else Sample(self.best_point)
         candidates = [last if self.best_point is last.point else best]
         if last.point is not None:  # otherwise the run was interrupted in the middle of a step
             oracle.learn(last)
