@@ -310,7 +310,10 @@ class PackedRun:
     def with_method(self, described: JsonObject) -> PackedRun:
         """The same run under a method with other parameters, which the caller knows to fit."""
         fields = self.tree["fields"] | {"method": _Packer(()).pack(described)}
-        return PackedRun(seal(self.tree | {"fields": fields}, self.arrays), self.arrays)
+        tree = self.tree | {"fields": fields}
+        # What has changed before must not get a checksum that fits.
+        is_whole = has_own_seal(self.tree, self.arrays)
+        return PackedRun(seal(tree, self.arrays) if is_whole else tree, self.arrays)
 
 
 def pack_state(state: RunState) -> tuple[JsonObject, dict[str, AnyArray]]:
@@ -334,6 +337,11 @@ def seal(tree: JsonObject, arrays: Mapping[str, AnyArray]) -> JsonObject:
     return body | {SEAL: checksum}
 
 
+def has_own_seal(tree: JsonObject, arrays: Mapping[str, AnyArray]) -> bool:
+    """Are tree and arrays as they were written, as far as the file can tell?"""
+    return SEAL not in tree or tree == seal(tree, arrays)
+
+
 def unpack_state(
     tree: JsonObject,
     arrays: dict[str, AnyArray],
@@ -347,8 +355,7 @@ def unpack_state(
     try:
         if "many" in tree:
             raise CheckpointError("is the checkpoint of a batch: resume it with minimize_many")
-        is_whole = SEAL not in tree or tree == seal(tree, arrays)
-        _require(is_whole, "it has changed since it was written")
+        _require(has_own_seal(tree, arrays), "it has changed since it was written")
         if path is not None and "shards" in tree:
             arrays = arrays | _from_shards(path, tree["shards"], space)
         return _Unpacker(arrays, space).state(tree)
