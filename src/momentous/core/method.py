@@ -37,6 +37,7 @@ class Method(abc.ABC, Generic[M]):
     takes_bounds: ClassVar[bool] = False  # does it keep to a box (`Space.box`)?
     takes_penalty: ClassVar[bool] = False  # does it take a simple term (`Space.penalty`)?
     ends_at_noise: ClassVar[bool] = False  # does one value for long mean that rounding is reached?
+    counts_as_published: ClassVar[bool] = True  # does a run evaluate nothing that it does not ask?
 
     def __post_init__(self) -> None:
         """NumPy's numbers become Python's: they would change the dtype of the arrays they meet."""
@@ -55,6 +56,10 @@ class Method(abc.ABC, Generic[M]):
     def default_tolerance(self) -> float:
         """The gradient norm to stop at when the user names none; 0 for "only my own rule"."""
         return DEFAULT_TOLERANCE
+
+    def tolerance_for(self, tol: float | None) -> float:
+        """The gradient norm to stop at: what was asked for, or the default."""
+        return self.default_tolerance if tol is None else tol
 
     def in_box(self) -> Method:
         """The method that a run with bounds, or a simple term, takes in its place; refused where

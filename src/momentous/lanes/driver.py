@@ -68,7 +68,7 @@ class Driver:
     ):  # fmt: skip
         self.m, self.rule, self.goal, self.noun = m, rule, Goal(tol, seed), m.noun
         self.values = values  # that an evaluation takes
-        goal = rule.default_tolerance if tol is None else tol
+        goal = rule.tolerance_for(tol)
         self.tolerance = float(goal) if goal and rule.stops_at_tolerance else -math.inf
         self.target = -math.inf if target is None else float(target)
         self.max_evaluations = math.inf if max_evaluations is None else max_evaluations
@@ -119,7 +119,7 @@ class Driver:
         made, sums = m.worked(rule, batch.memory, here, (), ())
         memory = rule.write(m, rule.tell(m, batch.memory, here, made, sums))
         shows, ended = memory.outcome.shows, memory.outcome.ended
-        shown = m.choose(shows, rule.shown(memory, here), batch.shown)
+        shown = m.choose(shows, here, batch.shown)
         has_shown = batch.has_shown | shows
         nothing_new = m.no(has_shown) & ended  # then it is where the method stands
         shown = m.case(

@@ -112,7 +112,7 @@ class ParameterFree(Rule[P]):
         memory = self.memory(
             here, here, here.point, here.point, Outcome(1.0, m.no_events), Probe.at(m, here),
             Look(0.0, 0.0, 1.0, 0.0), Rounding.at(m, here.value),
-            self.default_tolerance if goal.tol is None else goal.tol,
+            self.tolerance_for(goal.tol),
         )  # fmt: skip
         memory = self._begin_epoch(m, cast(P, memory))
         if self.gradient_lipschitz is None:
@@ -253,7 +253,7 @@ class ParameterFree(Rule[P]):
             lowest = self._lowest(m, memory, here)
             return self._reject(m, memory, lowest, here.grad_norm, clear)
 
-        doubtful = self.guards & (by_gradients <= bound) & rounding.doubts(signal)
+        doubtful = self.guards & (by_gradients <= bound) & rounding.may_be_noise(signal)
         return m.case(memory, (holds, accept), (doubtful, look), otherwise=reject)
 
     @abc.abstractmethod
