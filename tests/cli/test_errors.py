@@ -261,7 +261,7 @@ def test_a_command_imports_no_other_command(tmp_path):
 
     commands = {module for module, _ in COMMANDS.values()}
     assert not loaded("--help") & {*commands, "momentous.methods", "momentous.core.loop"}
-    of_fit = loaded("fit", "r.csv", "--out", "m", "--rank", "1", "--threads", "1")
+    of_fit = loaded("fit", "r.csv", "--out", "m", "--rank", "1", "--backend", "numpy")
     assert of_fit & commands == {"momentous.cli.fit"}
     assert not any(name.startswith(("momentous.lab", "momentous.testbed")) for name in of_fit)
 
