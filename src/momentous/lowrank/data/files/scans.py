@@ -233,10 +233,11 @@ def read_triples(scan: Scan, work: Work) -> Triples:
         if holes:
             texts |= dict.fromkeys(holes, False)
             continue
-        if not work.options.skip_bad and (rejects or is_bad.any()):
-            raise _first_error(scan, is_bad, rejects, work)
         open_lines = [one for one in rejects if one.is_open]
-        if not open_lines or repairs == REPAIRS:
+        is_wrong = bool(rejects) or is_bad.any()
+        if (is_wrong and not work.options.skip_bad) or (open_lines and repairs == REPAIRS):
+            raise _first_error(scan, is_bad, rejects, work)
+        if not open_lines:
             break
         scan, repairs = _blank_lines(scan, open_lines, work), repairs + 1
         skipped += len(open_lines)
