@@ -225,8 +225,6 @@ def _model(
     if not (abs(mean) <= largest and -largest <= low <= high <= largest):
         raise ValueError(f"its mean is {mean} and its limits are {low} and {high}")
     penalty = Penalty(**content["penalty"])
-    of_rows, of_cols = map(float, penalty.offsets)
-    penalty = replace(penalty, offsets=(of_rows, of_cols))
     longest = max(len(rows.ids), len(cols.ids))
     with np.errstate(over="ignore"):
         entries = np.float64(longest) + max(penalty.offsets)
