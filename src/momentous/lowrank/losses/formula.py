@@ -103,8 +103,13 @@ class Formula(NamedTuple):
         )
         made = function(*given)
         made = made if isinstance(made, tuple) else (made,)
-        results = (one.name if isinstance(one, Symbol) else float(one) for one in made)
-        return cls(tuple(lines), tuple(results))
+        results = tuple(one.name if isinstance(one, Symbol) else float(one) for one in made)
+        needed, kept = set(results), list[Line]()
+        for line in reversed(lines):
+            if line.name in needed:
+                needed.update(line.arguments)
+                kept.insert(0, line)
+        return cls(tuple(kept), results)
 
     def in_python(self) -> str:
         """The body of a function that returns a tuple."""
@@ -124,4 +129,4 @@ class Formula(NamedTuple):
             f"const auto {line.name} = " + C[line.operation].format(*map(text, line.arguments))
             for line in self.lines
         ]
-        return "; ".join([*lines, f"return {{{', '.join(map(text, self.results))}}};"])
+        return ";\n    ".join([*lines, f"return {{{', '.join(map(text, self.results))}}};"])

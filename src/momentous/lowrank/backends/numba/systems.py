@@ -2,7 +2,7 @@
 
 A row's part of the other factor is gathered in pieces, a column per entry.  Products of features
 are then dot products of long rows, sixteen at a time, which the compiler vectorises and keeps in
-registers.  Arrays are filled up to a multiple of 4, with zeros, and a system with 1 on the diagonal.
+registers.  Arrays are filled up with zeros to a multiple of 4, and a system with 1 on its diagonal.
 
 Rows do not depend on each other, so the result is the same, to the bit, for any number of threads.
 This file needs numba, so is itself imported only where it is used.
@@ -40,8 +40,8 @@ def whole_tiles(size: int) -> int:
 
 @compiled_kernel()
 def gather(others: NDArray[np.int32], begin: int, count: int, features: Floats, T: Floats) -> int:
-    """``T[q, k]`` is the feature q of the entry begin + k.  Returns the number of columns: filled up
-    with zeros, so that loops take whole registers."""
+    """``T[q, k]`` is the feature q of the entry begin + k.  Returns the number of columns:
+    they are filled up with zeros, so that loops take whole registers."""
     whole = (count + REGISTER - 1) // REGISTER * REGISTER
     for q in range(features.shape[1]):
         for k in range(count, whole):
