@@ -2,7 +2,7 @@
 
 A row's part of the other factor is gathered in pieces, a column per entry.  Products of features
 are then dot products of long rows, sixteen at a time, which the compiler vectorises and keeps in
-registers.  Arrays are filled up with zeros to a multiple of 4, and a system with 1 on its diagonal.
+registers.  Arrays are filled up with zeros to a multiple of 4.
 
 Rows do not depend on each other, so the result is the same, to the bit, for any number of threads.
 This file needs numba, so is itself imported only where it is used.
@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 from momentous.lowrank.backends.base import DAMPING, LEAST
 from momentous.lowrank.backends.blocks import Matrix
 from momentous.lowrank.backends.numba.compiler import compiled_kernel
-from momentous.lowrank.backends.numba.passes import Entries
+from momentous.lowrank.backends.numba.passes import REGISTER_BYTES, Entries
 from momentous.lowrank.data.ratings import Floats
 
 SIDE = 4  # rows and columns of a tile
 # Entries gathered at a time.  In single precision sums of that many products are in single
 # precision, too: at least 4 at once, so of no more than 32 one after the other.
-PIECE, REGISTER = 128, 16
+PIECE = 128
 COLUMNS = PIECE + 8  # of the arrays for them: with 128 all rows would share a few places of a cache
 # Sums of products are in single precision, for factors in single precision, where all weights are
 # above this share of the trace: their error, at most 1e-6 of it, is then small beside the penalty.
@@ -42,7 +42,8 @@ def whole_tiles(size: int) -> int:
 def gather(others: NDArray[np.int32], begin: int, count: int, features: Floats, T: Floats) -> int:
     """``T[q, k]`` is the feature q of the entry begin + k.  Returns the number of columns:
     they are filled up with zeros, so that loops take whole registers."""
-    whole = (count + REGISTER - 1) // REGISTER * REGISTER
+    register = REGISTER_BYTES // T.itemsize
+    whole = (count + register - 1) // register * register
     for q in range(features.shape[1]):
         for k in range(count, whole):
             T[q, k] = 0.0
@@ -136,16 +137,14 @@ def add_penalty(
         A[q, q] += weights[q] + damping[q]
         side[q] -= weights[q] * u[q]
         value += weights[q] * u[q] * u[q]
-    for q in range(size, damping.size):
-        A[q, q] = 1.0
     return value, damped
 
 
 @compiled_kernel("contract", "reassoc")
-def factorise(A: Matrix, inverses: Matrix) -> None:
+def factorise(size: int, A: Matrix, inverses: Matrix) -> None:
     """Cholesky's ``A = L L'`` in the lower triangle of A; the diagonal of L, inverted, is in
     ``inverses``, 0 where there is nothing to divide by."""
-    for p in range(A.shape[0]):
+    for p in range(size):
         for q in range(p + 1):
             rest = A[p, q]
             for k in range(q):
@@ -157,18 +156,18 @@ def factorise(A: Matrix, inverses: Matrix) -> None:
 
 
 @compiled_kernel("contract", "reassoc")
-def solve(A: Matrix, inverses: Matrix, side: Matrix, x: Matrix) -> float:
+def solve(size: int, A: Matrix, inverses: Matrix, side: Matrix, x: Matrix) -> float:
     """The solution x for a right-hand side b, after `factorise`; returns b.x, and leaves in
     ``side`` y with L y = b."""
     product = 0.0
-    for p in range(side.size):
+    for p in range(size):
         rest = side[p]
         for k in range(p):
             rest -= A[p, k] * side[k]
         side[p] = rest * inverses[p]
         product += side[p] * side[p]
         x[p] = side[p]
-    for p in range(side.size - 1, -1, -1):
+    for p in range(size - 1, -1, -1):
         x[p] *= inverses[p]
         for k in range(p):
             x[k] -= A[p, k] * x[p]
@@ -177,6 +176,7 @@ def solve(A: Matrix, inverses: Matrix, side: Matrix, x: Matrix) -> float:
 
 @compiled_kernel()
 def shortest_change(
+    size: int,
     A: Matrix,
     inverses: Matrix,
     damping: Matrix,
@@ -191,17 +191,17 @@ def shortest_change(
     """Make of x, the shortest change of u, the change to the shortest row, unless that would raise
     the square; returns what the square is then."""
     after = square - product
-    for q in range(x.size):
+    for q in range(size):
         pull[q] = damping[q] * u[q]
-    solve(A, inverses, pull, away)
+    solve(size, A, inverses, pull, away)
     shortest = after
-    for q in range(x.size):
+    for q in range(size):
         shortest += side[q] * pull[q]  # (the first right-hand side) . away
         after -= damping[q] * x[q] * x[q]
         shortest -= damping[q] * (u[q] + x[q] - away[q]) * (x[q] - away[q])
     if shortest > square:
         return after
-    for q in range(x.size):
+    for q in range(size):
         x[q] -= away[q]
     return shortest
 
@@ -216,13 +216,15 @@ def solve_system(
     inverses, damping, pull, away = rooms
     penalty, damped = add_penalty(size, weights, u, A, side, damping)
     square = 2.0 * loss + penalty
-    factorise(A, inverses)
-    product = solve(A, inverses, side, x)
+    factorise(size, A, inverses)
+    product = solve(size, A, inverses, side, x)
     if not quadratic:
         return loss
     if not damped:
         return 0.5 * (square - product)
-    return 0.5 * shortest_change(A, inverses, damping, u, side, square, product, x, pull, away)
+    return 0.5 * shortest_change(
+        size, A, inverses, damping, u, side, square, product, x, pull, away
+    )
 
 
 # --- many systems ---------------------------------------------------------------------------------
