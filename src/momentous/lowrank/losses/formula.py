@@ -65,8 +65,8 @@ class Symbol(NDArrayOperatorsMixin):
     ) -> Symbol:
         if function is np.sign:
             (z,) = arguments
-            found: Symbol = np.where(z > 0.0, 1.0, np.where(z < 0.0, -1.0, 0.0))
-            return found
+            below = self._note("where", self._note("less", z, 0.0), -1.0, 0.0)
+            return self._note("where", self._note("greater", z, 0.0), 1.0, below)
         return self._note(function.__name__, *arguments)
 
     def __array_function__(
@@ -75,8 +75,7 @@ class Symbol(NDArrayOperatorsMixin):
     ) -> Symbol:  # fmt: skip
         if function is np.clip:
             z, low, high = arguments
-            found: Symbol = np.minimum(np.maximum(z, low), high)
-            return found
+            return self._note("minimum", self._note("maximum", z, low), high)
         return self._note(function.__name__, *arguments)
 
     def __bool__(self) -> bool:

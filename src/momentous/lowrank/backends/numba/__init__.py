@@ -26,6 +26,7 @@ from momentous.lowrank.backends.numba.announce import announce_compilations  # n
 from momentous.lowrank.backends.numba.compiler import kernels_for, thread_pool  # noqa: E402
 from momentous.lowrank.backends.numba.passes import (  # noqa: E402
     Entries,
+    StepArrays,
     in_whole_registers,
     multiply_entries,
     predict_entries,
@@ -86,7 +87,9 @@ class NumbaSide(Side):
     def __init__(self, groups: Compressed, loss: Loss, threads: int):
         count = groups.others.size
         self.groups, self.loss = groups, loss
-        self.entries = Entries(*map(read_only, (groups.starts, groups.others, groups.values)))
+        self.entries = Entries(
+            read_only(groups.starts), read_only(groups.others), read_only(groups.values)
+        )
         self.threads = max(1, min(threads, count // ENTRIES_PER_THREAD))
         shares = np.arange(1, self.threads) * (count / self.threads)
         cuts = [0, *np.searchsorted(groups.starts, shares), groups.starts.size - 1]
@@ -94,7 +97,7 @@ class NumbaSide(Side):
 
     @property
     def _kernels(self) -> ModuleType:
-        return kernels_for(type(self.loss))
+        return kernels_for(type(self.loss))  # type: ignore[arg-type]  # a class has a hash
 
     # --- value and gradient -----------------------------------------------------------------------
 
@@ -151,12 +154,14 @@ class NumbaSide(Side):
         list(thread_pool(self.threads).map(work, cuts[:-1], cuts[1:]))
         return None
 
-    def _as_kernels_take_it(self, step: RowStep, features: Floats) -> RowStep:
-        """With an empty array in place of no offsets, and zeros in place of no current rows."""
-        dtype = features.dtype
+    def _arrays_of(self, step: RowStep, features: Floats) -> StepArrays:
+        shape, dtype = step.weights.shape, features.dtype
         offsets = np.empty(0, dtype) if step.offsets is None else step.offsets
-        current = np.zeros(step.weights.shape, dtype) if step.current is None else step.current
-        return RowStep(*map(read_only, (step.weights, features, offsets, current)), step.with_value)
+        current = np.zeros(shape, dtype) if step.current is None else step.current
+        return StepArrays(
+            read_only(step.weights), read_only(features), read_only(offsets), read_only(current),
+            step.with_value,
+        )  # fmt: skip
 
     def _lengths(self, features: Floats) -> Matrix:
         """``|f_j|^2``, which bounds how far a step of a given length can move a prediction."""
@@ -168,7 +173,7 @@ class NumbaSide(Side):
     def _sum_rows(
         self, step: RowStep, solving: bool, first: int, last: int, out: Floats
     ) -> tuple[Floats, float]:
-        row_values, given = np.zeros(len(out)), self._as_kernels_take_it(step, step.features)
+        row_values, given = np.zeros(len(out)), self._arrays_of(step, step.features)
         dense = solving and DensePart.of(self.loss, step.features, step.offsets)
         lengths = self._lengths(step.features)
 
@@ -194,7 +199,7 @@ class NumbaSide(Side):
     def improve_rows(self, step: RowStep, squares: Matrix, steps: int) -> tuple[Floats, float]:
         solutions = np.zeros_like(step.weights, step.features.dtype)
         row_values, features = np.zeros(len(solutions)), in_whole_registers(step.features)
-        given, lengths = self._as_kernels_take_it(step, features), self._lengths(features)
+        given, lengths = self._arrays_of(step, features), self._lengths(features)
         dense = DensePart.of(self.loss, features[:-1], step.offsets) or NO_DENSE_PART
 
         def work(first: int, last: int) -> None:
@@ -208,9 +213,7 @@ class NumbaSide(Side):
 
     def row_slopes(self, step: RowStep) -> RowSlopes:
         unit, dtype = self.loss.unit_curvature, step.features.dtype
-        given = self._as_kernels_take_it(
-            step._replace(with_value=True), in_whole_registers(step.features)
-        )
+        given = self._arrays_of(step._replace(with_value=True), in_whole_registers(step.features))
         downwards = np.zeros((self.groups.starts.size - 1, step.features.shape[1]))
         curved, losses = np.zeros(len(downwards)), np.zeros(len(downwards))
         curvatures = np.empty(1 if unit else self.groups.others.size, dtype)

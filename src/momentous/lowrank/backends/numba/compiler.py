@@ -100,7 +100,8 @@ def compiled_entry(loss: type[Loss]) -> AnyFunction:
     names = {name: getattr(math, name) for name in ("expm1", "fabs", "log", "sqrt", "tanh")}
     names |= {"exp": elementary.exp, "log1p": elementary.log1p}
     exec(entry_source(loss), names)  # made of the names of operations and of numbers
-    return compiled_kernel("contract", inline=True, cached=False)(names["entry"])
+    entry: AnyFunction = names["entry"]
+    return compiled_kernel("contract", inline=True, cached=False)(entry)
 
 
 def kernel_of(loss: type[Loss]) -> KernelDecorator:

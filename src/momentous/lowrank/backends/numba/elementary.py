@@ -65,6 +65,6 @@ def log1p(x: float) -> float:
     q = (0.11111098476681508 + 0.0909181864974045 * t) + t2 * (
         0.0765618886791573 + 0.07405641283874514 * t
     )
-    found = n * LN2_HIGH + (2.0 * s * (p + t2 * t2 * q) + n * LN2_LOW)
+    found: float = n * LN2_HIGH + (2.0 * s * (p + t2 * t2 * q) + n * LN2_LOW)
     found = found if y < np.inf else y
     return -np.inf if y <= 0.0 else found

@@ -19,7 +19,7 @@ import math
 
 import numpy as np
 
-from momentous.lowrank.backends.base import FULL_STEP, RowStep
+from momentous.lowrank.backends.base import FULL_STEP
 from momentous.lowrank.backends.blocks import Matrix
 from momentous.lowrank.backends.conjugate import least_curvature
 from momentous.lowrank.backends.numba.compiler import compiled_entry, kernel_of
@@ -27,6 +27,7 @@ from momentous.lowrank.backends.numba.passes import (
     CHUNK,
     FOUR,
     Entries,
+    StepArrays,
     add_four,
     add_products,
     four_dots,
@@ -185,7 +186,7 @@ def newton_cut(
 @compiled_kernel("contract")
 def add_entries(
     entries: Entries,
-    step: RowStep,
+    step: StepArrays,
     from_zero: bool,
     begin: int,
     end: int,
@@ -226,7 +227,7 @@ def add_entries(
 @compiled_kernel()
 def sum_rows(
     entries: Entries,
-    step: RowStep,
+    step: StepArrays,
     from_zero: bool,
     dense: DensePart,
     lengths: Matrix,
@@ -292,7 +293,7 @@ def sum_rows(
 @compiled_kernel()
 def add_slopes(
     entries: Entries,
-    step: RowStep,
+    step: StepArrays,
     begin: int,
     end: int,
     u: Floats,
@@ -363,7 +364,7 @@ def add_gram(gram: Matrix, vector: Matrix, out: Matrix) -> None:
 @compiled_kernel()
 def improve_rows(
     entries: Entries,
-    step: RowStep,
+    step: StepArrays,
     steps: int,
     squares: Matrix,
     dense: DensePart,
@@ -449,7 +450,7 @@ def improve_rows(
 @compiled_kernel()
 def slope_rows(
     entries: Entries,
-    step: RowStep,
+    step: StepArrays,
     first: int,
     last: int,
     parameters: Parameters,

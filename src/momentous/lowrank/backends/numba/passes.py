@@ -32,6 +32,17 @@ class Entries(NamedTuple):
     values: Floats
 
 
+class StepArrays(NamedTuple):
+    """`RowStep` as kernels take it: an empty array where there are no offsets, and zeros where
+    there are no current rows."""
+
+    weights: Floats
+    features: Floats
+    offsets: Floats
+    current: Floats
+    with_value: bool
+
+
 Four = tuple[int, int, int, int]
 FourNumbers = tuple[float, float, float, float]
 
@@ -71,7 +82,7 @@ def four_dots(features: Floats, others: Four, vector: Floats) -> FourNumbers:
         b += number * features[j, q]
         c += number * features[k, q]
         d += number * features[m, q]
-    return a, b, c, d
+    return a, b, c, d  # type: ignore[return-value]  # numbers of the features' type
 
 
 @compiled_kernel("contract", "reassoc", inline=True)

@@ -31,7 +31,7 @@ else:
     )  # fmt: skip
     make_array = import_module("numba.np.arrayobj").make_array
 
-Generator = Callable[..., "ir.Value"]
+Generator = Callable[["BaseContext", "ir.IRBuilder", "Signature", list["ir.Value"]], "ir.Value"]
 FUSE = ("contract",)  # a * b + c may be rounded once
 # A kernel has a compiled version of its own for each rank up to 16; beyond that it takes strips of
 # 16 numbers, or of 32 where a row has four of these and more.
@@ -52,7 +52,7 @@ class Vector(types.Type):  # type: ignore[misc]  # numba has no types
         super().__init__(name=f"Vector({number} x {length})")
 
 
-@register_model(Vector)  # type: ignore[untyped-decorator]
+@register_model(Vector)
 class VectorModel(models.PrimitiveModel):  # type: ignore[misc]
     """In LLVM: its vector."""
 
