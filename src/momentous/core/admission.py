@@ -2,43 +2,25 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
+import contextlib
 import math
 import sys
-import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
-from typing import Any, Literal, NamedTuple
 
 import array_api_compat
 import numpy as np
-from numpy.typing import ArrayLike
 
-from momentous.core.space import Array, Space, set_writable, to_numpy
+from momentous.core.space import Array, Space
+from momentous.io.types import AnyArray, AnyFunction, Unchecked
 
 # How the names of dtypes begin that a value of f cannot have: NumPy's, then PyTorch's.
 NO_NUMBERS = ("complex", "str", "bytes", "void", "datetime", "timedelta", "torch.complex")
 
-Fun = Callable[..., Any]
+Fun = AnyFunction  # of the user
 
 
-@dataclasses.dataclass(frozen=True)
-class Differences:
-    """How the gradient is approximated by differences of fun, for ``jac=``."""
-
-    central: bool = False  # "3-point" rather than "2-point"
-    relative_step: ArrayLike | None = None  # a number or one per coordinate, times |x_i|
-    absolute_step: ArrayLike | None = None  # the same, as it is
-    map: Callable[..., Iterable[float]] = (
-        map  # how fun is applied to many points: `Pool.map`, for example
-    )
-
-
-Jac = Callable[..., Any] | bool | Literal["2-point", "3-point", "autodiff"] | Differences | None
-
-
-def starting_point(x0: Any) -> Array:
+def starting_point(x0: Unchecked) -> Array:
     """x0 as a private floating-point array: a copy, so that the user's own is never written to.
 
     Numbers and lists become NumPy arrays of at least one dimension, integers become floats, as in
@@ -80,7 +62,7 @@ def starting_point(x0: Any) -> Array:
     return xp.asarray(x0, copy=True)
 
 
-def _refuse_many_arrays(x0: Any) -> None:
+def _refuse_many_arrays(x0: Unchecked) -> None:
     """A list of tensors, such as the parameters of a network, is not one array."""
     parts = list(x0.values()) if isinstance(x0, dict) else x0
     if isinstance(parts, list | tuple) and any(
@@ -118,7 +100,7 @@ class Admission:
         self._fresh_count = _Measure().admit(np.empty(0), "")
         self._unshared = _test_of_memory(space)
 
-    def admit(self, raw: Any, source: str) -> Array:
+    def admit(self, raw: Unchecked, source: str) -> Array:
         """An array that user code returned, checked, as one that only we hold.
 
         User code may write all its answers into one buffer, or return x itself.  Where nobody but
@@ -143,7 +125,7 @@ class Admission:
         raw = raw.detach() if getattr(raw, "requires_grad", False) else raw
         return raw if ours and test is not None and test(raw) else self.space.copy(raw)
 
-    def _checked(self, raw: Any, source: str) -> Array:
+    def _checked(self, raw: Unchecked, source: str) -> Array:
         space = self.space
         if (
             type(raw) is space.library
@@ -194,7 +176,7 @@ class Admission:
             return import_module("jax").device_put(raw, wanted)
         raise ValueError(f"{source} returned an array on {place}, but x0 is on {wanted}")
 
-    def _same_library(self, raw: Any) -> bool:
+    def _same_library(self, raw: Unchecked) -> bool:
         # JAX hands out several classes for its arrays, NumPy allows subclasses: compare namespaces.
         return array_api_compat.array_namespace(raw) is self.space.xp
 
@@ -229,7 +211,7 @@ def _owns_tensor(a: Array) -> bool:
 
 
 class _Measure:
-    def admit(self, raw: np.ndarray, source: str) -> int:
+    def admit(self, raw: AnyArray, source: str) -> int:
         return sys.getrefcount(raw)
 
 
@@ -238,13 +220,42 @@ def kind(library: type) -> str:
 
 
 def without_grad(function: Fun, space: Space) -> Fun:
-    """For PyTorch: user code may make its x require gradients, ours must not."""
+    """For PyTorch: user code may make its x require gradients, ours must not; nor may it write."""
     if not space.counts_writes:
         return function
-    return lambda x, *args: function(x.detach(), *args)
+
+    def called(x: Array, *args: object) -> Unchecked:
+        with unwritten(x, space):
+            return function(x.detach(), *args)
+
+    return called
 
 
-def both_of(pair: Any, contract: str) -> list[Any]:
+@contextlib.contextmanager
+def unwritten(x: Array, space: Space) -> Iterator[None]:
+    """A context around user code that has x: a tensor of PyTorch counts the writes into it."""
+    writes = x._version if space.counts_writes else 0
+    yield
+    if space.counts_writes and x._version != writes:
+        raise written_into()
+
+
+def written_into() -> RuntimeError:
+    return RuntimeError(
+        "user code has written into x; it must leave x as it is (work on x.clone() instead)"
+    )
+
+
+def explain_read_only(error: BaseException) -> None:
+    """NumPy says that an array is read-only; say which one, and what to do."""
+    if isinstance(error, ValueError) and error.args and "read-only" in str(error.args[0]):
+        error.args = (
+            f"{error.args[0]}: user code writes into x, which it must leave as it is; let it work "
+            "on x.copy() instead",
+        )
+
+
+def both_of(pair: Unchecked, contract: str) -> list[Unchecked]:
     """The two things that user code returned, in a list so that each can be taken out of it: the
     array is in one place only then."""
     if not isinstance(pair, (tuple, list)) or len(pair) != 2:
@@ -252,7 +263,7 @@ def both_of(pair: Any, contract: str) -> list[Any]:
     return list(pair)
 
 
-def scalar(raw: Any, source: str) -> float:
+def scalar(raw: Unchecked, source: str) -> float:
     """A user's function value as a float: a number, a 0-d array or an array of one element."""
     if isinstance(raw, float):
         return float(raw)  # one of NumPy's is a float, too
@@ -279,36 +290,6 @@ def scalar(raw: Any, source: str) -> float:
         ) from None
 
 
-def source_of(fun: Fun, jac: Jac, args: tuple[object, ...], space: Space) -> Source:
-    if not callable(fun):
-        raise TypeError(f"fun must be callable, not {fun!r}")
-    if isinstance(jac, Differences):
-        return _Differences(fun, args, space, jac)
-    if callable(jac):
-        return _Separate(fun, jac, args, space)
-    if jac is True:
-        return _Fused(fun, args, space)
-    libraries = space.xp.__name__.split(".")
-    if jac == "autodiff" or (jac is None and not {"torch", "jax"}.isdisjoint(libraries)):
-        return _Autodiff(fun, args, space)
-    if jac is None or jac is False:
-        warnings.warn(
-            "no gradient was given: it is approximated by forward differences, "
-            f"{space.size} values of fun for each gradient, accurate to about half of the digits; "
-            "pass jac=callable, jac=True if fun returns (f, g), or jac='autodiff' for PyTorch and "
-            "JAX (jac='2-point' asks for differences without this warning)",
-            RuntimeWarning,
-            stacklevel=levels_to_the_user(),
-        )
-        jac = "2-point"
-    if jac in ("2-point", "3-point"):
-        return _Differences(fun, args, space, Differences(central=jac == "3-point"))
-    raise ValueError(
-        f"jac={jac!r} is not understood; pass a callable, True (fun returns (f, g)), 'autodiff', "
-        "'2-point', '3-point' or None"
-    )
-
-
 def levels_to_the_user(*packages: str) -> int:
     """The stack level, as warnings count it in the caller, of the first frame outside of here, of
     SciPy, whose ``minimize`` takes ours as a method, and of these packages."""
@@ -317,279 +298,3 @@ def levels_to_the_user(*packages: str) -> int:
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(ours):
         level, frame = level + 1, frame.f_back
     return level + 1
-
-
-class Words(NamedTuple):
-    """What the caller calls function and gradient, for messages; and the way out."""
-
-    function: str = "fun"
-    gradient: str = "jac"
-    remedy: str = "correct it, or let it be computed: jac='autodiff', '3-point' or '2-point'"
-    repeat: str = (
-        "draw the batch, or the random numbers, once before the run; for mini-batches use "
-        "torch.optim or optax"
-    )
-
-
-class Source:
-    """How values and gradients are had from the user's code; checks what comes back."""
-
-    fused = False
-    by_differences = False
-    advice = "pass check_gradient=True to test the gradient"
-    words: Words | None = Words()
-
-    def __init__(self, fun: Fun, args: tuple[object, ...], space: Space):
-        self.args, self.space = args, space
-        self.fun = without_grad(fun, space)
-        self.admission = Admission(space)
-        self._join: Callable[[Array], Any] | None = None
-        self._joined: Any = None
-
-    def joined(self, x: Array) -> Any:
-        """Value and gradient in a form that is compiled together with passes, or None."""
-        if self._join is not None:
-            self._joined, self._join = self._join(x), None
-        return self._joined
-
-    def do_not_join(self) -> None:
-        """Values and gradients come alone: passes need more than this process knows."""
-        self._join = self._joined = None
-
-    def value(self, x: Array) -> float:
-        set_writable(x, False)
-        return scalar(self.fun(x, *self.args), "fun")
-
-    def gradient(self, x: Array, known: float) -> tuple[float, Array, int]:
-        """As `Oracle._call_gradient`; the value may still be on the device."""
-        raise NotImplementedError
-
-    def _taken(self, value: Any) -> Any:
-        """A value that came with a gradient: where it is, if a pass can bring it to the host."""
-        if type(value) is float:
-            return value
-        brings = self.space.fuses and self.space.brings(value)
-        return value if brings else scalar(value, "fun")
-
-
-class _Separate(Source):
-    """fun(x) -> f and jac(x) -> g."""
-
-    def __init__(self, fun: Fun, jac: Fun, args: tuple[object, ...], space: Space):
-        super().__init__(fun, args, space)
-        self.jac = without_grad(jac, space)
-
-    def gradient(self, x: Array, known: float) -> tuple[float, Array, int]:
-        return math.nan, self.admission.admit(self.jac(x, *self.args), "jac"), 0
-
-
-class _Fused(Source):
-    """fun(x) -> (f, g)."""
-
-    fused = True
-    words = Words(
-        gradient="what fun returns with its value",
-        remedy="correct it, or return the value alone and let it be computed: jac='autodiff', "
-        "'3-point' or '2-point'",
-    )
-
-    def __init__(self, fun: Fun, args: tuple[object, ...], space: Space):
-        super().__init__(fun, args, space)
-        self.words = getattr(fun, "words", self.words)
-        if not args:
-            self._join = lambda x: space.joined(fun, x, differentiate=False)
-
-    def gradient(self, x: Array, known: float) -> tuple[float, Array, int]:
-        parts = both_of(self.fun(x, *self.args), "with jac=True fun must return (f, g)")
-        return self._taken(parts[0]), self.admission.admit(parts.pop(), "fun (the gradient)"), 1
-
-    def value(self, x: Array) -> float:
-        return scalar(self.gradient(x, math.nan)[0], "fun")
-
-
-class _Autodiff(Source):
-    """fun(x) -> f in PyTorch or JAX operations; the library differentiates it."""
-
-    fused = True
-    words = Words(
-        gradient="the derivative of fun",
-        remedy="fun must not leave the library on its way (detach, item, stop_gradient, NumPy); "
-        "jac='3-point' asks for differences",
-    )
-
-    def __init__(self, fun: Fun, args: tuple[object, ...], space: Space):
-        super().__init__(fun, args, space)
-        self._bare = fun
-        self._pair: Callable[[Array], tuple[Any, Array]]
-        library = space.xp.__name__.rsplit(".", 1)[-1]
-        if "torch" in space.xp.__name__:
-            self._pair = self._torch_pair
-        elif "jax" in space.xp.__name__:
-            from momentous.core.jax_autodiff import JaxPair
-
-            self._pair = JaxPair(fun, args, levels_to_the_user)
-            if not args:
-                self._join = lambda x: space.joined(fun, x, differentiate=True)
-        else:
-            raise ValueError(
-                f"jac='autodiff' needs x0 to be a PyTorch or JAX array; {library} does not "
-                "differentiate: pass jac=callable or jac=True"
-            )
-
-    def _torch_pair(self, x: Array) -> tuple[Any, Array]:
-        import torch
-
-        with torch.enable_grad():
-            leaf = x.detach().requires_grad_(True)
-            value = self._bare(leaf, *self.args)
-            if not getattr(value, "requires_grad", False):
-                raise TypeError(
-                    f"PyTorch cannot differentiate fun: it returned {kind(type(value))} without a "
-                    "graph that leads to x; compute it by PyTorch's operations (no detach(), "
-                    "item(), numpy()), or pass jac=callable, jac=True or jac='2-point'"
-                )
-            (gradient,) = torch.autograd.grad(value, leaf)
-        return value, gradient
-
-    def gradient(self, x: Array, known: float) -> tuple[float, Array, int]:
-        try:
-            value, gradient = self._pair(x)
-        except (TypeError, RuntimeError) as error:
-            error.add_note("fun is differentiated here; jac='2-point' asks for differences of it")
-            raise
-        return self._taken(value), self.admission.admit(gradient, "the derivative of fun"), 1
-
-    def value(self, x: Array) -> float:
-        return scalar(self.fun(x, *self.args), "fun")
-
-
-class _Differences(Source):
-    """Forward or central differences of fun, one coordinate at a time, through the host."""
-
-    by_differences = True
-    words = None
-    advice = "a gradient of your own is more exact than differences: jac=callable, True, 'autodiff'"
-
-    def __init__(self, fun: Fun, args: tuple[object, ...], space: Space, how: Differences):
-        super().__init__(fun, args, space)
-        self.central, self._map = how.central, how.map
-        self._how = how
-        self.relative_step = (2 * space.rounding) ** (1 / 3 if self.central else 1 / 2)
-
-    def gradient(self, x: Array, known: float) -> tuple[float, Array, int]:
-        if self.space.box is not None:
-            return self._gradient_in_box(x, known)
-        host = to_numpy(x)
-        flat = host.reshape(-1)
-        steps = self._steps(flat)
-        if self.central:
-            steps = np.concatenate([steps, -steps])
-        values = steps.size
-        if not self.central and known != known:
-            known = self.value(x)
-            values += 1
-        # Where the coordinates really went, after rounding.
-        places = (np.resize(flat, steps.shape) + steps).astype(flat.dtype).astype(float)
-        found = self._found(self._moved(flat, steps), steps.size)
-        if self.central:
-            (ahead, back), (forward, behind) = np.split(found, 2), np.split(places, 2)
-        else:
-            ahead, forward, behind = found, places, flat.astype(float)
-            back = np.full(flat.shape, known)
-        with np.errstate(all="ignore"):  # what is not finite is for the method to judge
-            gradient = (ahead - back) / (forward - behind)
-        return known, self.space.from_numpy(gradient.reshape(host.shape)), values
-
-    def _found(self, points: Iterator[Array], count: int) -> np.ndarray:
-        """The values of fun at so many points."""
-        at = functools.partial(_value, self.fun, self.args)  # which processes can be sent
-        answers = list(self._map(at, points))
-        if len(answers) != count:
-            raise RuntimeError(
-                f"{count} values of fun were asked for, and {len(answers)} came back: fun "
-                "raised StopIteration, which ends a map, or workers= is no function like map"
-            )
-        return np.array(answers, dtype=float)
-
-    def _gradient_in_box(self, x: Array, known: float) -> tuple[float, Array, int]:
-        """By points of the box alone: where a step has no room, it goes the other way, or as far as
-        there is room.  The derivative by a fixed variable is 0: nothing can be asked of it."""
-        host, box = to_numpy(x), self.space.box
-        flat = host.reshape(-1)
-        lower, upper = (to_numpy(side).reshape(-1) for side in (box.lower, box.upper))
-        places = places_in_box(flat, self._steps(flat), lower, upper, self.central)
-        values = 0
-        if known != known:
-            known, values = self.value(x), 1
-        moves = [(int(i), each[i]) for each in places for i in np.flatnonzero(each != flat)]
-        found = self._found(self._with_entries(flat, moves), len(moves))
-        there = [np.full(flat.shape, known) for _ in places]
-        for values_there, each in zip(there, places, strict=True):
-            moved = np.flatnonzero(each != flat)
-            values_there[moved], found = found[: moved.size], found[moved.size :]
-        gradient = slopes_by_places(flat, places, known, there)
-        return known, self.space.from_numpy(gradient.reshape(host.shape)), values + len(moves)
-
-    def _with_entries(
-        self, flat: np.ndarray, moves: list[tuple[int, np.floating]]
-    ) -> Iterator[Array]:
-        for i, place in moves:
-            moved = flat.copy()
-            moved[i] = place
-            yield self.space.from_numpy(moved.reshape(self.space.shape))
-
-    def _steps(self, flat: np.ndarray) -> np.ndarray:
-        """How far each coordinate is moved: as asked for, or by a share of max(1, |x|)."""
-        sizes = np.abs(flat).astype(float)
-        steps: np.ndarray = self.relative_step * np.maximum(1.0, sizes)
-        if self._how.absolute_step is not None:
-            steps = np.broadcast_to(np.asarray(self._how.absolute_step, dtype=float), flat.shape)
-        elif self._how.relative_step is not None:
-            asked = np.asarray(self._how.relative_step, dtype=float) * sizes
-            steps = np.where(asked != 0.0, asked, steps)
-        return steps
-
-    def _moved(self, flat: np.ndarray, steps: np.ndarray) -> Iterator[Array]:
-        """x with one coordinate moved, for each of the steps."""
-        for i, h in enumerate(steps):
-            moved = flat.copy()
-            moved[i % flat.size] += h
-            yield self.space.from_numpy(moved.reshape(self.space.shape))
-
-
-def places_in_box(
-    x: np.ndarray, steps: np.ndarray, lower: np.ndarray, upper: np.ndarray, central: bool
-) -> list[np.ndarray]:
-    """Where each coordinate is moved for a difference, once or twice: a step ahead (and one back);
-    without room for it, the other way, or (both) the way with more room."""
-    ahead, back = upper.astype(float) - x, x - lower.astype(float)
-    forward = np.where(steps > 0.0, ahead, back)
-    size, more = np.abs(steps), np.where(ahead >= back, 1.0, -1.0)
-    fits = np.minimum(size, np.maximum(ahead, back))
-    if central:
-        both = (ahead >= size) & (back >= size)
-        moves = [np.where(both, steps, more * fits / 2), np.where(both, -steps, more * fits)]
-    else:
-        moves = [np.where(forward >= size, steps, more * fits)]
-    return [np.clip((x + move).astype(x.dtype), lower, upper) for move in moves]
-
-
-def slopes_by_places(
-    x: np.ndarray, places: list[np.ndarray], known: Any, values: list[np.ndarray]
-) -> np.ndarray:
-    """The derivative by each coordinate: 0 where it was not moved."""
-    slopes = []
-    with np.errstate(all="ignore"):  # what is not finite is for the method to judge
-        for place, value in zip(places, values, strict=True):
-            step = place.astype(float) - x.astype(float)
-            slopes.append((step, np.where(step != 0.0, (value - known) / step, 0.0)))
-        (a, gradient), *rest = slopes
-        for b, second in rest:  # the parabola through three points
-            two = (a != 0.0) & (b != 0.0) & (a != b)
-            parabola = (gradient * b - second * a) / np.where(two, b - a, 1.0)
-            gradient = np.where(two, parabola, np.where(a != 0.0, gradient, second))
-    return gradient
-
-
-def _value(fun: Fun, args: tuple[object, ...], x: Array) -> float:
-    return scalar(fun(x, *args), "fun")

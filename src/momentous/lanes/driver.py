@@ -19,7 +19,7 @@ from momentous.core.space import Array
 from momentous.core.status import Ending, Status
 from momentous.core.step import Report
 from momentous.core.stopping import (
-    BEYOND,
+    DIVERGENCE_FACTOR,
     Criterion,
     Evaluations,
     GradientNorm,
@@ -68,7 +68,7 @@ class Driver:
     ):  # fmt: skip
         self.m, self.rule, self.goal, self.noun = m, rule, Goal(tol, seed), m.noun
         self.values = values  # that an evaluation takes
-        goal = rule.default_tolerance if tol is None else tol
+        goal = rule.tolerance_for(tol)
         self.tolerance = float(goal) if goal and rule.stops_at_tolerance else -math.inf
         self.target = -math.inf if target is None else float(target)
         self.max_evaluations = math.inf if max_evaluations is None else max_evaluations
@@ -154,7 +154,7 @@ class Driver:
         accepted = rule.accepted(memory)
         small = ended & (shown.grad_norm <= self.tolerance) & m.isfinite(value)
         lowest = m.where(value <= accepted.value, value, accepted.value)
-        falls = batch.start_value - lowest > BEYOND * batch.start_norm
+        falls = batch.start_value - lowest > DIVERGENCE_FACTOR * batch.start_norm
         ends = (outcome.status != RUNNING) | (value <= self.target) | falls
         ends = (
             ends | (self.values * batch.nfev >= self.max_evaluations) | (nit >= self.max_iterations)

@@ -41,7 +41,7 @@ class MetricOracle(Oracle):
     def __init__(self, oracle: Oracle, coordinates: Coordinates, last: Sample | None = None):
         self.outer, self.coordinates = oracle, coordinates
         self.space, self.interrupts, self.fused = oracle.space, oracle.interrupts, oracle.fused
-        self._last = last
+        self.last = last
 
     @property
     def nfev(self) -> int:  # type: ignore[override]
@@ -64,7 +64,7 @@ class MetricOracle(Oracle):
         sample = self._at(x)
         if sample.gradient is None:
             self.outer.recall(sample.outer)
-            self._last = sample = self.sample_at(x, self.outer.gradient(sample.outer.point))
+            self.last = sample = self.sample_at(x, self.outer.gradient(sample.outer.point))
         return sample
 
     def sample_at(self, w: Array, outer: Sample) -> MetricSample:
@@ -74,12 +74,13 @@ class MetricOracle(Oracle):
         gradient = self.coordinates.pulled(outer.gradient)
         return MetricSample(w, outer.value, gradient, self.space.norm(gradient), outer=outer)
 
-    def learn_value(self, sample: Sample) -> None:
-        kept, self._last = self._last, sample
+    def learn(self, sample: Sample, *, gradient: bool = False) -> Sample:
+        kept, self.last = self.last, sample
         try:
             sample.value = self.value(sample.point)
         finally:
-            self._last = kept
+            self.last = kept
+        return sample
 
     def peek(self, x: Array) -> float:
         return self.outer.peek(self._at(x).outer.point)
@@ -93,12 +94,12 @@ class MetricOracle(Oracle):
         return Sample(self.coordinates.point(sample.point), sample.value)
 
     def _at(self, w: Array) -> MetricSample:
-        last = self._last
+        last = self.last
         if last is None or last.point is not w:
             last = MetricSample(w, outer=Sample(self.coordinates.point(w)))
         elif not isinstance(last, MetricSample):  # made by the method itself
             last = MetricSample(w, last.value, outer=self.in_x(last))
-        self._last = last
+        self.last = last
         return last
 
 
@@ -183,7 +184,7 @@ class InMetric(Method[MetricMemory]):
         oracle.value(x0)
         sample = oracle.gradient(x0)
         seen, here, dual = self._centred(oracle, sample)
-        goal = self.default_tolerance if tol is None else tol
+        goal = self.tolerance_for(tol)
         inner = self.method.start(seen, here.point, dual * goal, seed)
         memory = MetricMemory(inner.memory, sample.point, seen.last, dual, goal, seed)
         return Step(memory, dataclasses.replace(_in_x(seen, inner.report), sample=sample))
@@ -201,7 +202,7 @@ class InMetric(Method[MetricMemory]):
 
     def with_new_tolerance(self, step: Step[MetricMemory], tol: float | None) -> Step[MetricMemory]:
         memory = step.memory
-        goal = self.default_tolerance if tol is None else tol
+        goal = self.tolerance_for(tol)
         inner = self.method.with_new_tolerance(Step(memory.inner, step.report), goal * memory.dual)
         return Step(dataclasses.replace(memory, inner=inner.memory, tol=goal), step.report)
 

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from momentous.core.box import Sides, read_sides, sides_or_pairs
-from momentous.core.oracle import Words
+from momentous.core.sources import Words
 from momentous.core.space import Array
 
 Closure = Callable[[], object]

@@ -10,7 +10,7 @@ import numpy as np
 
 from momentous.io.types import JsonObject
 from momentous.lowrank.data.ratings import Floats, Ratings, Whole
-from momentous.lowrank.losses.formula import Formula, Symbol
+from momentous.lowrank.losses.formula import Formula
 
 # Factors that take up a rating whole have its square in their Gram matrices, and its fourth power
 # in the products of these: up to here, sums of 1e28 of them are finite.
@@ -64,7 +64,9 @@ class Loss:
 
     def entries(self, z: Numbers, x: Numbers) -> Triple:
         """The same with the loss's own parameters, in double precision."""
-        z, x = (one if isinstance(one, Symbol) else np.asarray(one, np.float64) for one in (z, x))
+        z, x = (
+            one.astype(np.float64, copy=False) if hasattr(one, "astype") else one for one in (z, x)
+        )  # arrays of any library; numbers of Python, and symbols, have no precision to change
         return self.entry(z, x, self.parameters)
 
     @classmethod

@@ -48,7 +48,7 @@ def gather(others: NDArray[np.int32], begin: int, count: int, features: Floats, 
         for k in range(count, whole):
             T[q, k] = 0.0
     for k in range(count):
-        j = others[begin + k]
+        j = np.uint32(others[begin + k])  # unsigned: no look at its sign
         for q in range(features.shape[1]):
             T[q, k] = features[j, q]
     return whole
