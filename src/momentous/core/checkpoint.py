@@ -34,7 +34,7 @@ from momentous.core.stopping import Progress
 from momentous.io.archive import ArchiveError, is_archive, read_archive, write_archive
 from momentous.io.atomic import permissions_of, previous_path, remove_left_over
 
-KIND, VERSION = "checkpoint", 8
+KIND, VERSION = "checkpoint", 9
 SHARD = "checkpoint shard"
 
 # What malformed numbers end in where nothing has looked at them before.

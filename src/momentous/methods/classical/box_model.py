@@ -3,9 +3,9 @@
 The model is <g, p> + <p, B p>/2 over l <= x + p <= u, B the inverse of H.  With the variables A
 held at bounds, where p is known, and lambda = B p + g, which is 0 elsewhere,
 
-    lambda_A = (H_AA)^-1 (p_A + (H g)_A),      p = -H (g - lambda),
+    lambda_A = (H_AA)^-1 (p_A + (H g)_A),      p = -H (g - lambda).
 
-so that nothing is inverted but the block H_AA.  p is the answer if it is within the bounds and
+p is the answer if it is within the bounds and
 lambda has the signs of multipliers.  Block principal pivoting [1]_ exchanges all variables of which
 that is not true; where that does not lower their number for a while, the last of them only, which
 makes it finite [2]_.  Where no bound is met p is -H g: without bounds this is L-BFGS.
@@ -32,7 +32,7 @@ from momentous.core.space import Array
 from momentous.methods.search.wolfe import LOOK, Line, Search
 
 # So often all wrong variables are exchanged without there being fewer of them.
-PATIENCE = 3
+MOST_TRIES = 3
 # Pivots after which the answer is taken as it is, cut off at the bounds (seen: 57 at the most).
 MOST_PIVOTS = 200
 
@@ -51,9 +51,9 @@ class Inverse(Protocol):
         """-H g, as a fresh vector."""
 
     @abc.abstractmethod
-    def solve(self, m: Any, held: Array, r: Array) -> tuple[Array, Array]:
-        """z with (H z)_A = r_A, which is 0 outside of A, where ``held`` is not 0, as r is; and H z.
-        Not numbers where H_AA is not positive definite."""
+    def held_step(self, m: Any, held: Array, target: Array, gradient: Array) -> tuple[Array, Array]:
+        """p, where <g, p> + <p, B p>/2 is least of all p that are ``target`` where ``held`` is not
+        0; and B p + g, 0 elsewhere.  Not numbers where that is not known."""
 
 
 @record
@@ -71,44 +71,46 @@ class Pivots:
 
 def model_step(m: BoxMachine, here: Sample, inverse: Inverse) -> Array:
     """p, where the model is least, a little longer where it meets a bound."""
-    box = m.box
-    newton = inverse.descent(m, here.gradient)
-    meets = m.dot(_leaves, newton, here.point, box.lower, box.upper) > 0.0
-    return m.case(newton, (meets, lambda: _pivoted(m, here, inverse, newton)))
+    box, x, g = m.box, here.point, here.gradient
+    lo, up = m.combination(box.lower, -1.0, x), m.combination(box.upper, -1.0, x)
+    nobody = m.each(lambda xp, a: xp.zeros_like(a), g)
+    # The first guess are the variables at bounds that hold them against the gradient: near a
+    # solution it is right, and -H g is not needed.
+    pressed = m.each(_pressed, g, lo, up)
+    begun = Pivots(nobody, pressed, nobody, m.inner(pressed, pressed), math.inf)
 
-
-def _pivoted(m: BoxMachine, here: Sample, inverse: Inverse, newton: Array) -> Array:
-    """The same, where -H g leaves the box."""
-    box = m.box
-    lo = m.each(lambda xp, bound, x: bound - x, box.lower, here.point)
-    up = m.each(lambda xp, bound, x: bound - x, box.upper, here.point)
-    wrong = m.each(_crossed, newton, lo, up)
-    nobody = m.each(lambda xp, a: xp.zeros_like(a), newton)
-    begun = Pivots(nobody, wrong, newton, m.inner(wrong, wrong), math.inf)
+    def without_guess() -> Pivots:
+        newton = inverse.descent(m, g)
+        wrong = m.each(_crossed, newton, lo, up)
+        return Pivots(nobody, wrong, newton, m.inner(wrong, wrong), math.inf)
 
     def turn(state: Pivots) -> Pivots:
         fewer = state.count < state.least
         tries = m.where(fewer, 0, state.tries + 1)
-        change = m.case(state.wrong, (tries > PATIENCE, lambda: m.last(state.wrong)))
+        change = m.case(state.wrong, (tries > MOST_TRIES, lambda: m.last(state.wrong)))
         held = m.combination(state.held, 1.0, change)
-        target = m.each(_target, held, lo, up)
-        z, more = inverse.solve(m, held, m.each(_residual, held, target, newton))
-        p = m.each(_where_held, held, target, newton, more)
+        p, z = inverse.held_step(m, held, m.each(_target, held, lo, up), g)
         wrong = m.each(_wrong, held, p, z, lo, up)
         least = m.where(fewer, state.count, state.least)
         return Pivots(held, wrong, p, m.inner(wrong, wrong), least, tries, state.pivots + 1)
 
+    begun = m.case(begun, (begun.count == 0.0, without_guess))
     found = m.repeat(begun, lambda s: (s.count > 0.0) & (s.pivots < MOST_PIVOTS), turn)
     # x + (l - x) need not be l.  Of a step that is a little longer it is at most l, as rounding
     # keeps the order of numbers; and the search cuts it off at l.
     longer = 1.0 + 8.0 * m.rounding
-    return m.each(lambda xp, p, lo, up: _cut(xp, p, lo, up, longer), found.step, lo, up)
+
+    def cut() -> Array:
+        return m.each(lambda xp, p, lo, up: _cut(xp, p, lo, up, longer), found.step, lo, up)
+
+    return m.case(found.step, (found.pivots > 0, cut))
 
 
-def _leaves(xp: Any, p: Array, x: Array, lower: Array, upper: Array) -> tuple[Array, Array]:
-    """1 where a step leaves the box."""
-    leaves = xp.astype((p < lower - x) | (p > upper - x), p.dtype)
-    return leaves, leaves
+def _pressed(xp: Any, g: Array, lo: Array, up: Array) -> Array:
+    """-1 at a lower bound that holds x, or at both, 1 at an upper one."""
+    low, high = lo >= 0.0, up <= 0.0
+    low = low & ((g > 0.0) | high)
+    return xp.astype(high & (g < 0.0) & ~low, g.dtype) - xp.astype(low, g.dtype)
 
 
 def _crossed(xp: Any, p: Array, lo: Array, up: Array) -> Array:
@@ -121,19 +123,10 @@ def _target(xp: Any, held: Array, lo: Array, up: Array) -> Array:
     return xp.where(held < 0.0, lo, xp.where(held > 0.0, up, 0.0))
 
 
-def _residual(xp: Any, held: Array, target: Array, newton: Array) -> Array:
-    return xp.where(held != 0.0, target - newton, 0.0)
-
-
-def _where_held(xp: Any, held: Array, target: Array, newton: Array, more: Array) -> Array:
-    return xp.where(held != 0.0, target, newton + more)
-
-
 def _wrong(xp: Any, held: Array, p: Array, z: Array, lo: Array, up: Array) -> Array:
     """What has to change: free variables outside join, held ones with the wrong sign leave."""
-    leaves = (held * z > 0.0) & (
-        lo < up
-    )  # z is 0 where a variable is free, p at the bound elsewhere
+    # z is 0 where a variable is free, and p at the bound elsewhere.
+    leaves = (held * z > 0.0) & (lo < up)
     return _crossed(xp, p, lo, up) - xp.where(leaves, held, 0.0)
 
 
