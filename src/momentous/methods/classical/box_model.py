@@ -21,6 +21,7 @@ The search goes along P(x + t p), with the slope of what still moves.
 from __future__ import annotations
 
 import abc
+import functools
 import math
 from typing import Any, Protocol
 
@@ -42,6 +43,8 @@ class Inverse(Protocol):
 
     __slots__ = ()
 
+    face: Any = None  # of the step before, where variables were held and the store remembers it
+
     @abc.abstractmethod
     def first_scale(self, m: Any) -> Any:
         """gamma of H = gamma I + ..."""
@@ -51,9 +54,9 @@ class Inverse(Protocol):
         """-H g, as a fresh vector."""
 
     @abc.abstractmethod
-    def held_step(self, m: Any, held: Array, target: Array, gradient: Array) -> tuple[Array, Array]:
+    def held_step(self, m: Any, held: Array, target: Array, gradient: Array) -> Array:
         """p, where <g, p> + <p, B p>/2 is least of all p that are ``target`` where ``held`` is not
-        0; and B p + g, 0 elsewhere.  Not numbers where that is not known."""
+        0; and there, p - gamma (B p + g).  Not numbers where that is not known."""
 
 
 @record
@@ -72,50 +75,62 @@ class Pivots:
 def model_step(m: BoxMachine, here: Sample, inverse: Inverse) -> Array:
     """p, where the model is least, a little longer where it meets a bound."""
     box, x, g = m.box, here.point, here.gradient
-    lo, up = m.combination(box.lower, -1.0, x), m.combination(box.upper, -1.0, x)
-    nobody = m.each(lambda xp, a: xp.zeros_like(a), g)
-    # The first guess are the variables at bounds that hold them against the gradient: near a
-    # solution it is right, and -H g is not needed.
-    pressed = m.each(_pressed, g, lo, up)
-    begun = Pivots(nobody, pressed, nobody, m.inner(pressed, pressed), math.inf)
+    if inverse.face is not None:
+        # Variables were held: the first guess are those that bounds hold against the gradient.
+        # Near a solution it is right, and -H g is not needed.
+        pressed = m.each(_pressed, x, g, box.lower, box.upper)
+        if (count := m.inner(pressed, pressed)) > 0.0:
+            return _pivoted(m, here, inverse, pressed, count)
+    newton = inverse.descent(m, g)
+    meets = m.dot(_leaves, newton, x, box.lower, box.upper)
 
-    def without_guess() -> Pivots:
-        newton = inverse.descent(m, g)
-        wrong = m.each(_crossed, newton, lo, up)
-        return Pivots(nobody, wrong, newton, m.inner(wrong, wrong), math.inf)
+    def pivoted() -> Array:
+        wrong = m.each(_crossed, newton, x, box.lower, box.upper)
+        return _pivoted(m, here, inverse, wrong, meets)
+
+    return m.case(newton, (meets > 0.0, pivoted))
+
+
+def _pivoted(m: BoxMachine, here: Sample, inverse: Inverse, guess: Array, count: Any) -> Array:
+    """The same, given a guess at the variables that are held."""
+    box, g = m.box, here.gradient
+    lo, up = m.combination(box.lower, -1.0, here.point), m.combination(box.upper, -1.0, here.point)
+    nobody = m.each(lambda xp, a: xp.zeros_like(a), g)
+    begun = Pivots(nobody, guess, nobody, count, math.inf)
 
     def turn(state: Pivots) -> Pivots:
         fewer = state.count < state.least
         tries = m.where(fewer, 0, state.tries + 1)
         change = m.case(state.wrong, (tries > MOST_TRIES, lambda: m.last(state.wrong)))
         held = m.combination(state.held, 1.0, change)
-        p, z = inverse.held_step(m, held, m.each(_target, held, lo, up), g)
-        wrong = m.each(_wrong, held, p, z, lo, up)
+        p = inverse.held_step(m, held, m.each(_target, held, lo, up), g)
+        wrong = m.each(_wrong, held, p, lo, up)
         least = m.where(fewer, state.count, state.least)
         return Pivots(held, wrong, p, m.inner(wrong, wrong), least, tries, state.pivots + 1)
 
-    begun = m.case(begun, (begun.count == 0.0, without_guess))
     found = m.repeat(begun, lambda s: (s.count > 0.0) & (s.pivots < MOST_PIVOTS), turn)
     # x + (l - x) need not be l.  Of a step that is a little longer it is at most l, as rounding
     # keeps the order of numbers; and the search cuts it off at l.
-    longer = 1.0 + 8.0 * m.rounding
-
-    def cut() -> Array:
-        return m.each(lambda xp, p, lo, up: _cut(xp, p, lo, up, longer), found.step, lo, up)
-
-    return m.case(found.step, (found.pivots > 0, cut))
+    cut = functools.partial(_cut, 1.0 + 8.0 * m.rounding)
+    return m.each(cut, found.held, found.step, lo, up)
 
 
-def _pressed(xp: Any, g: Array, lo: Array, up: Array) -> Array:
+def _pressed(xp: Any, x: Array, g: Array, lower: Array, upper: Array) -> Array:
     """-1 at a lower bound that holds x, or at both, 1 at an upper one."""
-    low, high = lo >= 0.0, up <= 0.0
+    low, high = x <= lower, x >= upper
     low = low & ((g > 0.0) | high)
     return xp.astype(high & (g < 0.0) & ~low, g.dtype) - xp.astype(low, g.dtype)
 
 
-def _crossed(xp: Any, p: Array, lo: Array, up: Array) -> Array:
+def _leaves(xp: Any, p: Array, x: Array, lower: Array, upper: Array) -> tuple[Array, Array]:
+    """1 where a step leaves the box."""
+    leaves = xp.astype((p < lower - x) | (p > upper - x), p.dtype)
+    return leaves, leaves
+
+
+def _crossed(xp: Any, p: Array, x: Array, lower: Array, upper: Array) -> Array:
     """-1 where a step goes below the lower bound, 1 where above the upper one."""
-    return xp.astype(p > up, p.dtype) - xp.astype(p < lo, p.dtype)
+    return xp.astype(p > upper - x, p.dtype) - xp.astype(p < lower - x, p.dtype)
 
 
 def _target(xp: Any, held: Array, lo: Array, up: Array) -> Array:
@@ -123,15 +138,16 @@ def _target(xp: Any, held: Array, lo: Array, up: Array) -> Array:
     return xp.where(held < 0.0, lo, xp.where(held > 0.0, up, 0.0))
 
 
-def _wrong(xp: Any, held: Array, p: Array, z: Array, lo: Array, up: Array) -> Array:
-    """What has to change: free variables outside join, held ones with the wrong sign leave."""
-    # z is 0 where a variable is free, and p at the bound elsewhere.
-    leaves = (held * z > 0.0) & (lo < up)
-    return _crossed(xp, p, lo, up) - xp.where(leaves, held, 0.0)
+def _wrong(xp: Any, held: Array, p: Array, lo: Array, up: Array) -> Array:
+    """What has to change: free variables outside join, and those with multipliers of the wrong
+    sign leave, which are the held ones inside."""
+    joins = xp.astype(p > up, p.dtype) - xp.astype(p < lo, p.dtype)
+    leaves = (((held < 0.0) & (p > lo)) | ((held > 0.0) & (p < up))) & (lo < up)
+    return xp.where(held == 0.0, joins, xp.where(leaves, -held, 0.0))
 
 
-def _cut(xp: Any, p: Array, lo: Array, up: Array, longer: float) -> Array:
-    cut = xp.minimum(xp.maximum(p, lo), up)
+def _cut(longer: float, xp: Any, held: Array, p: Array, lo: Array, up: Array) -> Array:
+    cut = xp.where(held < 0.0, lo, xp.where(held > 0.0, up, xp.minimum(xp.maximum(p, lo), up)))
     return xp.where((cut <= lo) | (cut >= up), cut * longer, cut)
 
 

@@ -76,6 +76,10 @@ class Curvature(Inverse, abc.ABC):
     def __len__(self) -> int:
         return int(self.count)
 
+    @property
+    def is_on_host(self) -> bool:
+        return isinstance(self.count, int)
+
     @abc.abstractmethod
     def at(self, m: Any, here: Sample) -> Curvature:
         """The same for a run that goes on at another point."""

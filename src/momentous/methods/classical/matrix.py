@@ -95,11 +95,12 @@ class Matrix(Curvature):
     def descent(self, m: Any, gradient: Array) -> Array:
         return self.halves.descent(m, self.first_scale(m), gradient)
 
-    def held_step(self, m: Any, held: Array, target: Array, gradient: Array) -> tuple[Array, Array]:
-        newton = self.descent(m, gradient)
+    def held_step(self, m: Any, held: Array, target: Array, gradient: Array) -> Array:
+        newton, gamma = self.descent(m, gradient), self.first_scale(m)
         rest = m.each(_residual, held, target, newton)
-        z, more = self.halves.solve(m, self.first_scale(m), held, rest)
-        return m.each(_where_held, held, target, newton, more), z
+        z, more = self.halves.solve(m, gamma, held, rest)
+        p = m.each(_where_held, held, target, newton, more)
+        return m.combination(p, -gamma, z)
 
     def inverse(self, held: np.ndarray | None) -> Callable[[np.ndarray], np.ndarray]:
         matrix = self.halves.matrix(self.gamma)

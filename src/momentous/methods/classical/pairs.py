@@ -27,9 +27,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-import array_api_compat
 import numpy as np
 from scipy.linalg.blas import dgemv
 
@@ -122,31 +121,42 @@ class Products:
         # Each pair is scaled to <s, y> = 1, and y to the length of s.
         size = 1.0 / xp.sqrt(xp.where(live, self.diagonal, 1.0))
         size = xp.concat([size, gamma * size], axis=-1)
-        matrix = (gram - self.middle(xp, gamma)) * (size[..., :, None] * size[..., None, :])
+        matrix = self.with_middle(m, gram) * size[..., :, None] * size[..., None, :]
         scaled = size * xp.reshape(right, size.shape)
         if not (isinstance(m, Host) and self.count == self.most):  # rows without pairs
             real = xp.concat([live, live], axis=-1)
-            both = real[..., :, None] & real[..., None, :]
-            matrix = xp.where(both, matrix, _diagonal_matrix(xp, xp.ones_like(size)))
+            both, unit = real[..., :, None] & real[..., None, :], xp.zeros_like(matrix)
+            matrix = xp.where(both, matrix, _plus_diagonal(m, unit, xp.ones_like(size)))
             scaled = xp.where(real, scaled, 0.0)
         w = size * (solve if isinstance(m, Host) else m.solve)(matrix, scaled)
         return xp.reshape(w, right.shape)
 
-    def middle(self, xp: Any, gamma: Any) -> Array:
-        """-gamma K^-1."""
-        r, corner = self.triangle, self.gram + _diagonal_matrix(xp, self.diagonal / gamma)
-        upper = xp.concat([xp.zeros_like(r), r], axis=-1)
-        return xp.concat([upper, xp.concat([xp.matrix_transpose(r), corner], axis=-1)], axis=-2)
+    def with_middle(self, m: Any, gram: Array) -> Array:
+        """gamma K^-1 + M."""
+        k, r, gamma = self.most, self.triangle, _column(self.scale(m))
+        corner = _plus_diagonal(m, gram[..., k:, k:] - self.gram, -self.diagonal / gamma)
+        if isinstance(m, Host):
+            matrix = gram.copy()
+            matrix[:k, k:] -= r
+            matrix[k:, :k], matrix[k:, k:] = matrix[:k, k:].T, corner
+            return matrix
+        xp, side = m.xp, gram[..., :k, k:] - r
+        upper = xp.concat([gram[..., :k, :k], side], axis=-1)
+        return xp.concat([upper, xp.concat([xp.matrix_transpose(side), corner], axis=-1)], axis=-2)
+
+
+def _plus_diagonal(m: Any, matrix: Array, entries: Array) -> Array:
+    """A fresh matrix with these numbers more on its diagonal."""
+    if isinstance(m, Host):
+        matrix.reshape(-1)[:: len(matrix) + 1] += entries
+        return matrix
+    place = m.xp.arange(entries.shape[-1], device=m.device)
+    return m.where(place[:, None] == place, matrix + entries[..., None], matrix)
 
 
 def _library(m: Any) -> Any:
     """That of the products."""
     return np if isinstance(m, Host) else m.xp
-
-
-def _diagonal_matrix(xp: Any, entries: Array) -> Array:
-    place = xp.arange(entries.shape[-1], device=array_api_compat.device(entries))
-    return xp.where(place[:, None] == place, entries[..., None], 0.0)
 
 
 def _column(number: Any) -> Any:
@@ -179,12 +189,66 @@ def _put_cross(m: Any, matrix: Array, i: Any, row: Array | None, column: Array) 
     return m.where(place[..., None, :], column[..., :, None], matrix)
 
 
-class Face(NamedTuple):
-    """The variables that were held last, kept from pivot to pivot and from step to step."""
+class Face:
+    """The variables A that a model holds, with sums over them, on the host.
 
-    held: Array  # not 0 where they are
-    gram: np.ndarray  # U_A'U_A, on this rank
-    newer: tuple[int, ...] = ()  # the rows of pairs since then
+    They are kept from pivot to pivot and from step to step: what is computed anew is the part of
+    variables that have joined or left, and the rows of new pairs.
+    """
+
+    __slots__ = ("columns", "gram", "held", "newer", "right", "vector")
+
+    def __init__(self, held: Array, gram: np.ndarray, newer: tuple[int, ...] = ()):
+        self.held, self.gram = held, gram  # not 0 in A; U_A'U_A on this rank
+        self.newer = newer  # the rows of pairs since then
+        self.columns: Array = None  # U_A', if it is known
+        self.vector: Array = None  # v, 0 outside of A, and U_A'v: of this step, if they are known
+        self.right = np.zeros(0)
+
+    @staticmethod
+    def read(m: Host, rows: StackedRows | ListedRows, held: Array, vector: Array) -> Face:
+        """All anew."""
+        mask = m.space.xp.reshape(held, (-1,)) != 0.0
+        columns = rows.columns_at(m, mask)
+        face = Face(held, to_numpy(columns @ columns.T))
+        face.columns, face.vector = columns, vector
+        face.right = _sums(m, columns, mask, vector)
+        return face
+
+    def moved(
+        self, m: Host, rows: StackedRows | ListedRows, held: Array, vector: Array, same_step: bool
+    ) -> Face:
+        """With other variables."""
+        xp = m.space.xp
+        mask, before = (xp.reshape(a, (-1,)) != 0.0 for a in (held, self.held))
+        changed = mask != before
+        count = int(xp.count_nonzero(changed))
+        if 2 * count > int(xp.count_nonzero(mask)):
+            return Face.read(m, rows, held, vector)
+        face, known = Face(held, self.gram.copy()), self.vector
+        face.vector, face.right = vector, self.right.copy()
+        if not same_step:
+            known = vector
+            columns = rows.columns_at(m, before) if self.columns is None else self.columns
+            if self.newer:
+                columns = rows.with_newer(m, columns, before, self.newer)
+            for i in (*self.newer, *(i + columns.shape[0] // 2 for i in self.newer)):
+                face.gram[i] = face.gram[:, i] = to_numpy(columns @ columns[i, ...])
+            face.right = _sums(m, columns, before, vector)
+            face.columns = None if count else columns
+        for side, sign, values in ((mask, 1.0, vector), (before, -1.0, known)) if count else ():
+            part = rows.columns_at(m, changed & side)
+            if part.shape[1]:
+                face.gram += sign * to_numpy(part @ part.T)
+                face.right += sign * _sums(m, part, changed & side, values)
+        return face
+
+
+def _sums(m: Host, columns: Array, chosen: Array, vector: Array) -> np.ndarray:
+    """U_A'v, given U_A'."""
+    xp = m.space.xp
+    entries = xp.reshape(vector, (-1,))[chosen]
+    return to_numpy(columns @ xp.astype(entries, columns.dtype))
 
 
 @record
@@ -195,7 +259,8 @@ class Pairs(Curvature):
     known: Products
     products: Array  # U'g where the run stands
     way: Any = None
-    face: Any = None  # a `Face`, on the host
+    face: Any = None  # on the host: the `Face` of the step before
+    next_face: Any = None  # and of this one, so far
 
     @staticmethod
     def unknown(m: Any, most: int) -> Pairs:
@@ -217,7 +282,8 @@ class Pairs(Curvature):
         return Pairs.unknown(m, self.known.most)
 
     def at(self, m: Any, here: Sample) -> Pairs:
-        moved = Pairs(self.rows, self.known, self.rows.products(m, here.gradient), None, self.face)
+        face, products = self.next_face or self.face, self.rows.products(m, here.gradient)
+        moved = Pairs(self.rows, self.known, products, None, face)
         moved.way = moved.known_line(m, here)
         return moved
 
@@ -243,8 +309,10 @@ class Pairs(Curvature):
 
         state = known, self.products, self.way
         after = Pairs(rows, *m.case(state, (moved, extend), (failed, forget)))
-        if self.face is not None:
-            after.face = self.face._replace(newer=(*self.face.newer, known.row))
+        face = self.next_face or self.face
+        if face is not None:
+            after.face = face
+            face.newer = (*face.newer, known.row)
         return after
 
     def descent(self, m: Any, gradient: Array) -> Array:
@@ -253,52 +321,34 @@ class Pairs(Curvature):
             products = self.rows.products(m, gradient)
         return self.rows.combine(m, known.weights(m, products), -known.scale(m), gradient)
 
-    def held_step(self, m: Any, held: Array, target: Array, gradient: Array) -> tuple[Array, Array]:
-        gamma, nothing = self.known.scale(m), m.each(_nothing, gradient)
+    def held_step(self, m: Any, held: Array, target: Array, gradient: Array) -> Array:
+        gamma, known = self.known.scale(m), self.known
         if isinstance(m, Host):
-            gram, right = self._on_face(m, held, m.combination(target, gamma, gradient), gradient)
+            weigh = functools.partial(_held_vector, gamma)
+            gram, right = self._on_face(m, held, m.each(weigh, held, target, gradient), gradient)
         else:
+            nothing = m.each(_nothing, gradient)
             whole = m.each(_held_or, held, target, m.combination(nothing, -gamma, gradient))
             gram, right = self.rows.gram(m, held), self.rows.products(m, whole)
-        free = self.rows.combine(m, self.known.weights_on_face(m, gram, right), -gamma, gradient)
-        p = m.each(_held_or, held, target, free)
-        return p, m.combination(nothing, 1.0 / gamma, p, free)
+        return self.rows.combine(m, known.weights_on_face(m, gram, right), -gamma, gradient)
 
     def _on_face(
         self, m: Host, held: Array, vector: Array, gradient: Array
     ) -> tuple[np.ndarray, np.ndarray]:
         """U_A'U_A, and U_A'v - gamma U'g."""
-        space, xp, rows = m.space, m.space.xp, self.rows
-        products = rows.products(m, gradient) if m.penalty is not None else self.products
-        mask = xp.reshape(held, (-1,)) != 0.0
-        places = xp.nonzero(mask)[0]
-        columns = rows.columns_at(m, places)
-        chosen = xp.astype(xp.take(xp.reshape(vector, (-1,)), places, axis=0), columns.dtype)
-        right, gram = to_numpy(columns @ chosen), self._gram(m, held, mask, columns)
-        if space.is_part:
-            sums = np.asarray(space.totals([*right.tolist(), *gram.reshape(-1).tolist()]))
+        rows, products, face = self.rows, self.products, self.next_face or self.face
+        same_step = self.next_face is not None and m.penalty is None
+        if m.penalty is not None:  # the model asks for more vectors than the gradient
+            products = rows.products(m, gradient)
+        if face is None:
+            face = Face.read(m, rows, held, vector)
+        else:
+            face = face.moved(m, rows, held, vector, same_step)
+        self.next_face, right, gram = face, face.right, face.gram
+        if m.space.is_part:
+            sums = np.asarray(m.space.totals([*right.tolist(), *gram.reshape(-1).tolist()]))
             right, gram = sums[: len(right)], sums[len(right) :].reshape(gram.shape)
         return gram, right.reshape(2, -1) - self.known.scale(m) * products
-
-    def _gram(self, m: Host, held: Array, mask: Array, columns: Array) -> np.ndarray:
-        """U_A'U_A: what is computed anew is the part of variables that have joined or left A, and
-        the rows of new pairs."""
-        face, xp = self.face, m.space.xp
-        before = mask if face is None else xp.reshape(face.held, (-1,)) != 0.0
-        changed = mask != before
-        if face is None or 2 * int(xp.count_nonzero(changed)) > columns.shape[1]:
-            gram = to_numpy(columns @ columns.T)
-        else:
-            gram = face.gram.copy()
-            for side, sign in ((mask, 1.0), (before, -1.0)):
-                places = xp.nonzero(changed & side)[0]
-                if places.shape[0]:
-                    part = self.rows.columns_at(m, places)
-                    gram += sign * to_numpy(part @ part.T)
-            for i in (*face.newer, *(i + self.known.most for i in face.newer)):
-                gram[i] = gram[:, i] = to_numpy(columns @ columns[i, ...])
-        self.face = Face(held, gram)
-        return gram
 
     def make_line(self, m: Any, here: Sample) -> Line | FusedLine:
         if not (m.fuses and self.count and not has_kinks(m)):
@@ -311,9 +361,9 @@ class Pairs(Curvature):
         rows = self.rows.matrix()[:, :k].reshape(2 * k, -1)
         inverse, gram = known.inverse[:k, :k], known.gram[:k, :k]
         real = Products(inverse, np.linalg.inv(inverse), gram, known.diagonal[:k], gamma, k, 0)
-        matrix = -real.middle(np, gamma)
+        columns = rows[:, np.zeros(rows.shape[1], bool) if held is None else held]
+        matrix = real.with_middle(Host(Space(rows[0])), columns @ columns.T)
         if held is not None:
-            matrix += rows[:, held] @ rows[:, held].T
             rows = np.where(held, 0.0, rows)
         return functools.partial(_multiply, gamma, rows, gamma * np.linalg.inv(matrix))
 
@@ -322,10 +372,10 @@ class Pairs(Curvature):
         squares = (a[:k, :k] for a in (known.inverse, known.triangle, known.gram))
         arrays = *squares, known.diagonal[:k], self.products[:, :k]
         numbers = (tuple(a.ravel().tolist()) for a in arrays)
-        held, gram, newer = self.face or (None, np.empty(0), ())
+        face = self.face or Face(None, np.empty(0))
         return StoredPairs(
-            known.most, known.row, self.rows.vectors(k), float(known.gamma), *numbers, held,
-            tuple(gram.ravel().tolist()), newer,
+            known.most, known.row, self.rows.vectors(k), float(known.gamma), *numbers, face.held,
+            tuple(face.gram.ravel().tolist()), face.newer,
         )  # fmt: skip
 
 
@@ -336,6 +386,10 @@ def _multiply(gamma: float, rows: np.ndarray, middle: np.ndarray, x: np.ndarray)
 
 def _nothing(xp: Any, a: Array) -> Array:
     return xp.zeros_like(a)
+
+
+def _held_vector(gamma: float, xp: Any, held: Array, target: Array, g: Array) -> Array:
+    return xp.where(held != 0.0, target + gamma * g, 0.0)
 
 
 def _held_or(xp: Any, held: Array, target: Array, free: Array) -> Array:
@@ -433,10 +487,19 @@ class StackedRows:
         to_y, to_g = _products(self.columns, pair.y, flat(self.space, gradient))
         return to_y.reshape(2, -1), to_g.reshape(2, -1)
 
-    def columns_at(self, m: Host, places: np.ndarray) -> np.ndarray:
+    def columns_at(self, m: Host, chosen: np.ndarray) -> np.ndarray:
         """Those of U' at some variables, (2 most, ...)."""
-        chosen = np.empty((len(self.rows), len(places)))
-        return self.rows.take(places, axis=1, out=chosen, mode="clip")  # others make a copy
+        places = np.flatnonzero(chosen)
+        columns = np.empty((len(self.rows), len(places)))
+        return self.rows.take(places, axis=1, out=columns, mode="clip")  # others make a copy
+
+    def with_newer(
+        self, m: Host, columns: np.ndarray, chosen: np.ndarray, newer: tuple[int, ...]
+    ) -> np.ndarray:
+        """These columns with the rows of newer pairs."""
+        for i in (*newer, *(i + len(self.rows) // 2 for i in newer)):
+            columns[i] = self.rows[i, chosen]
+        return columns
 
     def combine(self, m: Host, weights: np.ndarray, scale: float, vector: Array) -> Array:
         """U w + scale v."""
@@ -572,16 +635,20 @@ class ListedRows:
         to_change[:, i] = sy, yy
         return to_change, products
 
-    def columns_at(self, m: Host, places: Array) -> Array:
+    def columns_at(self, m: Host, chosen: Array) -> Array:
         """Those of U' at some variables, in the widest type that the library has switched on."""
         xp = m.space.xp
-        wide = xp.asarray(np.zeros(1)).dtype
+        places, wide = xp.nonzero(chosen)[0], xp.asarray(np.zeros(1)).dtype
         nothing = xp.zeros(places.shape, dtype=wide, device=m.space.device)
 
         def take(row: Array) -> Array:
             return xp.astype(xp.take(xp.reshape(row, (-1,)), places, axis=0), wide)
 
         return xp.stack([nothing if row is None else take(row) for row in self._rows])
+
+    def with_newer(self, m: Host, columns: Array, chosen: Array, newer: tuple[int, ...]) -> Array:
+        """These columns with the rows of newer pairs: all anew, as arrays may be immutable."""
+        return self.columns_at(m, chosen)
 
     def combine(self, m: Host, weights: np.ndarray, scale: float, vector: Array) -> Array:
         """U w + scale v."""

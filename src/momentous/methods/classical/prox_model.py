@@ -85,17 +85,18 @@ def _model_end(m: BoxMachine, here: Sample, inverse: Inverse, begun: Model, step
 
     def turn(state: Model) -> Model:
         gradient = m.combination(here.gradient, 1.0, state.wanted)
-        target, nothing = m.combination(state.end, -1.0, x), m.each(_nothing, x)
-        p, z = m.case(
-            (nothing, nothing),
+        target, scale = m.combination(state.end, -1.0, x), inverse.first_scale(m)
+        p = m.case(
+            target,
             (
                 m.inner(state.held, state.held) > 0.0,
                 lambda: inverse.held_step(m, state.held, target, gradient),
             ),
-            otherwise=lambda: (inverse.descent(m, gradient), nothing),
+            otherwise=lambda: inverse.descent(m, gradient),
         )
         there = m.each(_where_held, state.held, state.end, x, p)
-        slope = m.combination(state.wanted, -1.0, z)
+        multipliers = m.each(_off_target, state.held, target, p)
+        slope = m.combination(state.wanted, -1.0 / scale, multipliers)
         after = _guess(m, m.combination(there, step, slope), step)
         off = m.combination(after.end, -1.0, there)
         p = m.combination(after.end, -1.0, x)
@@ -122,6 +123,10 @@ def _model_end(m: BoxMachine, here: Sample, inverse: Inverse, begun: Model, step
 
 def _nothing(xp: Any, a: Array) -> Array:
     return xp.zeros_like(a)
+
+
+def _off_target(xp: Any, held: Array, target: Array, p: Array) -> Array:
+    return xp.where(held != 0.0, target - p, xp.zeros_like(p))
 
 
 def _where_held(xp: Any, held: Array, end: Array, x: Array, p: Array) -> Array:
