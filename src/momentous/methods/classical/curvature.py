@@ -115,7 +115,7 @@ class Curvature(Inverse, abc.ABC):
 
     def line(self, m: Any, here: Sample) -> Any:
         if self.way is None:
-            self.way = self.make_line(m, here)
+            self.way = self.make_line(m, here)  # type: ignore[misc]  # a field of all stores
         return self.way
 
     def make_line(self, m: Any, here: Sample) -> Line | FusedLine:
@@ -135,14 +135,15 @@ class Curvature(Inverse, abc.ABC):
 
 
 class Pair:
-    """A step s, the change y of the gradient along it, their products, and the correction t."""
+    """A step s, the change y of the gradient along it, and what they say."""
 
-    __slots__ = ("s", "sums", "sy", "t", "use", "y", "yy")
+    __slots__ = ("gamma", "s", "sums", "sy", "t", "use", "y", "yy")
 
+    yy: float  # <y, y>, on the host
     sums: Sums  # of the pass that has made it, if there was one: <s, g>, <y, g>, |s|^2, ...
 
-    def __init__(self, s: Array, y: Array, sy: Any, yy: Any, t: Any, use: Any = True):
-        self.s, self.y, self.sy, self.yy, self.t, self.use = s, y, sy, yy, t, use
+    def __init__(self, s: Array, y: Array, sy: Any, gamma: Any, t: Any, use: Any = True):
+        self.s, self.y, self.sy, self.gamma, self.t, self.use = s, y, sy, gamma, t, use
 
     @staticmethod
     def on_host(m: Host, here: Sample, there: Sample, noise: float) -> Pair | None:
@@ -151,11 +152,14 @@ class Pair:
         s, y, g = there.point - here.point, there.gradient - here.gradient, here.gradient
         if not space.flat:
             s, y, g, inner = flat(space, s), flat(space, y), flat(space, g), blocks.inner
-        moved = np.where(s != 0.0, y, 0.0) if has_kinks(space) else y  # see `moved_square`
-        sy, yy = inner(s, y), inner(moved, moved)
-        if not is_of_use(inner(s, s), sy, yy):
+        sy, yy = inner(s, y), inner(y, y)
+        square = inner(y, np.where(s != 0.0, y, 0.0)) if has_kinks(space) else yy
+        if not is_of_use(inner(s, s), sy, square):  # `moved_square`
             return None
-        return Pair(s, y, sy, yy, correction(here.value - there.value, inner(s, g), sy, noise))
+        t = correction(here.value - there.value, inner(s, g), sy, noise)
+        pair = Pair(s, y, sy, sy / square, t)
+        pair.yy = yy
+        return pair
 
     @staticmethod
     def in_arrays(m: CurvatureMachine, moved: Any, here: Sample, there: Sample, noise: Any) -> Pair:
@@ -169,7 +173,7 @@ class Pair:
         sy, yy = m.where(use, sy, 1.0), m.where(use, yy, 1.0)
         slope = m.inner(s, m.entries(here.gradient))
         t = correction(here.value - there.value, slope, sy, noise, m)
-        return Pair(s, y, sy, yy, t, use)
+        return Pair(s, y, sy, sy / yy, t, use)
 
 
 def correction(

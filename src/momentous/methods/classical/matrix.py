@@ -73,12 +73,12 @@ class Matrix(Curvature):
             own = Pair.on_host(m, here, there, noise)
             if own is None:
                 return self.at(m, there)
-            return Matrix(self.halves.with_pair(own), own.sy / own.yy, self.count + 1)
+            return Matrix(self.halves.with_pair(own), own.gamma, self.count + 1)
         pair = Pair.in_arrays(m, moved, here, there, noise)
         halves, of_gradient = self.halves.with_pair(m, moved, failed, pair, there.gradient)
 
         def extend() -> tuple[Any, ...]:
-            gamma = m.where(pair.use, pair.sy / pair.yy, self.gamma)
+            gamma = m.where(pair.use, pair.gamma, self.gamma)
             made = Matrix(halves, gamma, self.count + m.where(pair.use, 1, 0))
             if has_kinks(m):
                 return gamma, made.count, made.make_line(m, there)
@@ -153,7 +153,8 @@ class Halves:
     def matrix(self, gamma: float) -> np.ndarray:
         """gamma A + C."""
         upper = np.triu(gamma * self.first + self.rest)
-        return upper + np.triu(upper, 1).T
+        whole: np.ndarray = upper + np.triu(upper, 1).T
+        return whole
 
     def solve(self, m: Host, gamma: float, held: Array, r: Array) -> tuple[Array, Array]:
         """z with (H z)_A = r_A and z = 0 outside of A, where ``held``; and H z."""

@@ -75,7 +75,8 @@ class Products:
     def unknown(m: Any, most: int) -> Products:
         """Room for so many pairs."""
         if isinstance(m, Host):
-            return Products(*np.zeros((3, most, most)), np.zeros(most), 0.0, 0, 0)
+            inverse, triangle, gram = np.zeros((3, most, most))
+            return Products(inverse, triangle, gram, np.zeros(most), 0.0, 0, 0)
         square, none = zeros(m, most, most), zeros(m, dtype=m.whole)
         return Products(square, square, square, zeros(m, most), zeros(m), none, none)
 
@@ -101,11 +102,12 @@ class Products:
             _put_cross(m, self.triangle, i, None, to_steps) if has_kinks(m) else self.triangle,
             _put_cross(m, self.gram, i, to_changes, to_changes),
             _put(m, self.diagonal, i, pair.sy / pair.t),
-            pair.sy / pair.yy,
+            pair.gamma,
             m.minimum(self.count + 1, self.most),
             (i + 1) % self.most,
         )
-        return m.choose(pair.use, made, self)
+        chosen: Products = m.choose(pair.use, made, self)
+        return chosen
 
     def weights(self, m: Any, products: Array) -> Array:
         """w of -H g = U w - gamma g, given U'g."""
@@ -203,45 +205,44 @@ class Face:
         self.newer = newer  # the rows of pairs since then
         self.columns: Array = None  # U_A', if it is known
         self.vector: Array = None  # v, 0 outside of A, and U_A'v: of this step, if they are known
-        self.right = np.zeros(0)
-
-    @staticmethod
-    def read(m: Host, rows: StackedRows | ListedRows, held: Array, vector: Array) -> Face:
-        """All anew."""
-        mask = m.space.xp.reshape(held, (-1,)) != 0.0
-        columns = rows.columns_at(m, mask)
-        face = Face(held, to_numpy(columns @ columns.T))
-        face.columns, face.vector = columns, vector
-        face.right = _sums(m, columns, mask, vector)
-        return face
+        self.right = np.zeros(len(gram))
 
     def moved(
         self, m: Host, rows: StackedRows | ListedRows, held: Array, vector: Array, same_step: bool
     ) -> Face:
         """With other variables."""
-        xp = m.space.xp
+        xp, face, known = m.space.xp, Face(held, self.gram.copy()), self.vector
         mask, before = (xp.reshape(a, (-1,)) != 0.0 for a in (held, self.held))
         changed = mask != before
         count = int(xp.count_nonzero(changed))
-        if 2 * count > int(xp.count_nonzero(mask)):
-            return Face.read(m, rows, held, vector)
-        face, known = Face(held, self.gram.copy()), self.vector
-        face.vector, face.right = vector, self.right.copy()
-        if not same_step:
-            known = vector
-            columns = rows.columns_at(m, before) if self.columns is None else self.columns
-            if self.newer:
-                columns = rows.with_newer(m, columns, before, self.newer)
-            for i in (*self.newer, *(i + columns.shape[0] // 2 for i in self.newer)):
+        if 2 * count > int(xp.count_nonzero(mask)):  # all anew
+            face.gram[:], changed, before = 0.0, mask, mask & ~mask
+        elif same_step:
+            face.right += self.right
+        else:
+            columns, known = self._columns(m, rows, before), vector
+            for i in self._newer_rows():
                 face.gram[i] = face.gram[:, i] = to_numpy(columns @ columns[i, ...])
-            face.right = _sums(m, columns, before, vector)
+            face.right += _sums(m, columns, before, vector)
             face.columns = None if count else columns
         for side, sign, values in ((mask, 1.0, vector), (before, -1.0, known)) if count else ():
             part = rows.columns_at(m, changed & side)
             if part.shape[1]:
                 face.gram += sign * to_numpy(part @ part.T)
                 face.right += sign * _sums(m, part, changed & side, values)
+        face.vector = vector
         return face
+
+    def _columns(self, m: Host, rows: StackedRows | ListedRows, chosen: Array) -> Array:
+        """U_A', with the rows of newer pairs."""
+        if not isinstance(self.columns, np.ndarray):
+            return rows.columns_at(m, chosen)
+        for i in self._newer_rows():
+            self.columns[i] = rows.row(i)[chosen]
+        return self.columns
+
+    def _newer_rows(self) -> tuple[int, ...]:
+        return (*self.newer, *(i + len(self.gram) // 2 for i in self.newer))
 
 
 def _sums(m: Host, columns: Array, chosen: Array, vector: Array) -> np.ndarray:
@@ -297,9 +298,7 @@ class Pairs(Curvature):
         rows = self.rows.put(m, known.row, pair)
 
         def extend() -> tuple[Any, ...]:
-            to_change, products = rows.products_with_pair(
-                m, known.row, pair, there.gradient, self.products
-            )
+            to_change, products = rows.products_with_pair(m, pair, there.gradient, self)
             after = Pairs(rows, known.with_pair(m, pair, to_change), products)
             return after.known, products, after.known_line(m, there)
 
@@ -336,15 +335,12 @@ class Pairs(Curvature):
         self, m: Host, held: Array, vector: Array, gradient: Array
     ) -> tuple[np.ndarray, np.ndarray]:
         """U_A'U_A, and U_A'v - gamma U'g."""
-        rows, products, face = self.rows, self.products, self.next_face or self.face
-        same_step = self.next_face is not None and m.penalty is None
+        products, size, same_step = self.products, 2 * self.known.most, self.next_face is not None
         if m.penalty is not None:  # the model asks for more vectors than the gradient
-            products = rows.products(m, gradient)
-        if face is None:
-            face = Face.read(m, rows, held, vector)
-        else:
-            face = face.moved(m, rows, held, vector, same_step)
-        self.next_face, right, gram = face, face.right, face.gram
+            products, same_step = self.rows.products(m, gradient), False
+        face = self.next_face or self.face or Face(held * 0.0, np.zeros((size, size)))
+        self.next_face = face.moved(m, self.rows, held, vector, same_step)
+        right, gram = self.next_face.right, self.next_face.gram
         if m.space.is_part:
             sums = np.asarray(m.space.totals([*right.tolist(), *gram.reshape(-1).tolist()]))
             right, gram = sums[: len(right)], sums[len(right) :].reshape(gram.shape)
@@ -368,14 +364,16 @@ class Pairs(Curvature):
         return functools.partial(_multiply, gamma, rows, gamma * np.linalg.inv(matrix))
 
     def packed(self) -> StoredPairs:
-        known, k = self.known, self.known.count
-        squares = (a[:k, :k] for a in (known.inverse, known.triangle, known.gram))
-        arrays = *squares, known.diagonal[:k], self.products[:, :k]
-        numbers = (tuple(a.ravel().tolist()) for a in arrays)
-        face = self.face or Face(None, np.empty(0))
+        known, k, face = self.known, self.known.count, self.face or Face(None, np.empty(0))
+
+        def numbers(a: np.ndarray) -> tuple[float, ...]:
+            return tuple(a.ravel().tolist())
+
         return StoredPairs(
-            known.most, known.row, self.rows.vectors(k), float(known.gamma), *numbers, face.held,
-            tuple(face.gram.ravel().tolist()), face.newer,
+            known.most, known.row, self.rows.vectors(k), float(known.gamma),
+            numbers(known.inverse[:k, :k]), numbers(known.triangle[:k, :k]),
+            numbers(known.gram[:k, :k]), numbers(known.diagonal[:k]), numbers(self.products[:, :k]),
+            face.held, numbers(face.gram), face.newer,
         )  # fmt: skip
 
 
@@ -422,7 +420,9 @@ class StoredPairs:
         squares, diagonal, products = np.zeros((3, most, most)), np.zeros(most), np.zeros((2, most))
         squares[:, :k, :k] = np.reshape(self.inverse + self.triangle + self.gram, (3, k, k))
         diagonal[:k], products[:, :k] = self.diagonal, np.reshape(self.products, (2, k))
-        known, face = Products(*squares, diagonal, self.gamma, k, self.row), None
+        inverse, triangle, gram = squares
+        known = Products(inverse, triangle, gram, diagonal, self.gamma, k, self.row)
+        face = None
         if self.held is not None:
             face = Face(self.held, np.reshape(self.held_gram, (2 * most, 2 * most)), self.newer)
         return Pairs(_rows_on_host(most, space).filled(vectors), known, products, None, face)
@@ -439,6 +439,15 @@ def _rows_on_host(most: int, space: Space | None) -> StackedRows | ListedRows:
         if whole and short and space.dtype in (np.float32, np.float64):
             return StackedRows(np.zeros((2 * most, space.size)), space)
     return ListedRows((None,) * (2 * most))
+
+
+def _with_differences(
+    products: np.ndarray, pair: Pair, before: Pairs
+) -> tuple[np.ndarray, np.ndarray]:
+    """U'y, and U'g, which is given: y is a difference of gradients, and so are its products."""
+    to_change = products - before.products
+    to_change[:, before.known.row] = pair.sy, pair.yy
+    return to_change, products
 
 
 class StackedRows:
@@ -478,14 +487,13 @@ class StackedRows:
 
     def products(self, m: Host, vector: Array) -> np.ndarray:
         """U'v, (2, most)."""
-        return _products(self.columns, flat(self.space, vector))[0].reshape(2, -1)
+        return _products(self.columns, flat(self.space, vector)).reshape(2, -1)
 
     def products_with_pair(
-        self, m: Host, i: int, pair: Pair, gradient: Array, before: np.ndarray
+        self, m: Host, pair: Pair, gradient: Array, before: Pairs
     ) -> tuple[np.ndarray, np.ndarray]:
         """U'y and U'g."""
-        to_y, to_g = _products(self.columns, pair.y, flat(self.space, gradient))
-        return to_y.reshape(2, -1), to_g.reshape(2, -1)
+        return _with_differences(self.products(m, gradient), pair, before)
 
     def columns_at(self, m: Host, chosen: np.ndarray) -> np.ndarray:
         """Those of U' at some variables, (2 most, ...)."""
@@ -493,13 +501,8 @@ class StackedRows:
         columns = np.empty((len(self.rows), len(places)))
         return self.rows.take(places, axis=1, out=columns, mode="clip")  # others make a copy
 
-    def with_newer(
-        self, m: Host, columns: np.ndarray, chosen: np.ndarray, newer: tuple[int, ...]
-    ) -> np.ndarray:
-        """These columns with the rows of newer pairs."""
-        for i in (*newer, *(i + len(self.rows) // 2 for i in newer)):
-            columns[i] = self.rows[i, chosen]
-        return columns
+    def row(self, i: int) -> np.ndarray:
+        return self.rows[i]
 
     def combine(self, m: Host, weights: np.ndarray, scale: float, vector: Array) -> Array:
         """U w + scale v."""
@@ -517,24 +520,21 @@ class StackedRows:
             return whole.astype(vector.dtype, copy=False).reshape(vector.shape)
 
 
-def _products(columns: np.ndarray, *vectors: np.ndarray) -> Sequence[np.ndarray]:
-    """Of each vector, the inner products with all columns, in one thread."""
+def _products(columns: np.ndarray, vector: np.ndarray) -> np.ndarray:
+    """The inner products with all columns, in one thread."""
     size, count = columns.shape
-    if columns.size <= ONE_THREAD:  # transposed; keywords cost time
-        return [dgemv(1.0, columns, v, 0.0, np.empty(count), 0, 1, 0, 1, 1, 1) for v in vectors]
+    sums = np.empty(count)
     if columns.size <= 2 * ONE_THREAD:
-        half = count // 2  # into the same array, from the middle on
-        left, right, sums = columns[:, :half], columns[:, half:], np.empty((len(vectors), count))
-        for v, out in zip(vectors, sums, strict=True):
-            dgemv(1.0, left, v, 0.0, out, 0, 1, 0, 1, 1, 1)
-            dgemv(1.0, right, v, 0.0, out, 0, 1, half, 1, 1, 1)
-        return sums  # type: ignore[return-value]  # its rows
+        # Transposed, into the sums from place i on; keywords cost time.
+        height = count if columns.size <= ONE_THREAD else (count + 1) // 2
+        for i in range(0, count, height):
+            dgemv(1.0, columns[:, i : i + height], vector, 0.0, sums, 0, 1, i, 1, 1, 1)
+        return sums
     if size <= ROW:
-        return [np.vecdot(columns.T, vector) for vector in vectors]
+        return np.vecdot(columns.T, vector, out=sums)
     parts, whole = _parts(columns)
-    both = np.array(vectors)  # so that the columns are read once
-    cut = both[:, :whole].reshape(len(both), len(parts), -1).transpose(1, 0, 2)
-    return np.matmul(cut, parts).sum(axis=0) + both[:, whole:] @ columns[whole:]  # type: ignore[no-any-return]
+    cut = vector[:whole].reshape(len(parts), 1, -1)
+    return np.matmul(cut, parts).sum(axis=(0, 1)) + vector[whole:] @ columns[whole:]  # type: ignore[no-any-return]
 
 
 def _parts(columns: np.ndarray) -> tuple[np.ndarray, int]:
@@ -606,8 +606,8 @@ class ListedRows:
         if not is_of_use(ss, sy, square):
             return None
         t = correction(here.value - there.value, to_s - sy, sy, noise)
-        pair = Pair(s, made[0], sy, square, t)
-        pair.sums = sums
+        pair = Pair(s, made[0], sy, sy / square, t)
+        pair.yy, pair.sums = yy, sums
         return pair
 
     def put(self, m: Host, i: int, pair: Pair) -> ListedRows:
@@ -622,18 +622,15 @@ class ListedRows:
         return found.reshape(2, -1)
 
     def products_with_pair(
-        self, m: Host, i: int, pair: Pair, gradient: Array, before: np.ndarray
+        self, m: Host, pair: Pair, gradient: Array, before: Pairs
     ) -> tuple[np.ndarray, np.ndarray]:
-        """U'y and U'g, given U'(g - y) of the rows before it."""
-        kept, products = self._kept(i), np.zeros(len(self._rows))
-        to_s, to_y, _, sy, yy, *found = pair.sums
+        """U'y and U'g."""
+        i, products = before.known.row, np.zeros(len(self._rows))
+        (to_s, to_y, _, _, _, *found), kept = pair.sums, self._kept(i)
         rest = [self._rows[j] for j in kept[len(found) :]]
         products[kept] = [*found[: len(kept)], *m.space.inners(rest, gradient)]
-        products = products.reshape(2, -1)
-        products[:, i] = to_s, to_y
-        to_change = products - before  # y is a difference of gradients, and so are its products
-        to_change[:, i] = sy, yy
-        return to_change, products
+        products[[i, i + len(products) // 2]] = to_s, to_y
+        return _with_differences(products.reshape(2, -1), pair, before)
 
     def columns_at(self, m: Host, chosen: Array) -> Array:
         """Those of U' at some variables, in the widest type that the library has switched on."""
@@ -646,9 +643,9 @@ class ListedRows:
 
         return xp.stack([nothing if row is None else take(row) for row in self._rows])
 
-    def with_newer(self, m: Host, columns: Array, chosen: Array, newer: tuple[int, ...]) -> Array:
-        """These columns with the rows of newer pairs: all anew, as arrays may be immutable."""
-        return self.columns_at(m, chosen)
+    def row(self, i: int) -> np.ndarray:
+        """In the memory of the host."""
+        return self._rows[i].reshape(-1)  # type: ignore[no-any-return]
 
     def combine(self, m: Host, weights: np.ndarray, scale: float, vector: Array) -> Array:
         """U w + scale v."""
@@ -695,7 +692,7 @@ class ArrayRows:
         return m.xp.reshape(times(m, self._matrix(m), m.entries(vector)), self.rows.shape[:-1])
 
     def products_with_pair(
-        self, m: CurvatureMachine, i: Array, pair: Pair, gradient: Array, before: Array
+        self, m: CurvatureMachine, pair: Pair, gradient: Array, before: Pairs
     ) -> tuple[Array, Array]:
         """U'y and U'g: the rows are read once."""
         both = m.widened(m.xp.stack([pair.y, m.entries(gradient)], axis=-1))
