@@ -5,16 +5,17 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
+from momentous.core.admission import levels_to_the_user
 from momentous.core.loop import IntermediateResult, Run
-from momentous.core.oracle import levels_to_the_user
 from momentous.core.result import Result
 from momentous.core.status import Status
-from momentous.io.logs import shown
+from momentous.io.logs import is_heard, say, shown
 from momentous.io.progress import progress_bar
+from momentous.io.types import Options, Unchecked
 
 LOGGER = logging.getLogger("momentous.minimize")
 
@@ -25,7 +26,7 @@ _FAILED = {
 }
 
 
-def take(keywords: dict[str, Any], names: Collection[str] = SHOWN) -> dict[str, Any]:
+def take(keywords: Options, names: Collection[str] = SHOWN) -> Options:
     """The keywords of these names, which are taken away from the others."""
     return {name: keywords.pop(name) for name in names if name in keywords}
 
@@ -38,7 +39,7 @@ class Display:
 
     result: Result | None = None
 
-    def __init__(self, asked: Mapping[str, Any]):
+    def __init__(self, asked: Options):
         self._volume = max(_volume(name, asked.get(name)) for name in ("disp", "verbose"))
         self._wants_bar = bool(asked.get("progress"))
         self._bar = progress_bar(self._wants_bar)
@@ -48,7 +49,7 @@ class Display:
     def __enter__(self) -> Self:
         self._logs.__enter__()
         self._bar.__enter__()
-        self._details = LOGGER.isEnabledFor(logging.DEBUG)
+        self._details = is_heard(LOGGER, logging.DEBUG)
         return self
 
     @property
@@ -59,7 +60,7 @@ class Display:
     def step(self, run: Run, step: IntermediateResult) -> None:
         """Show an iteration."""
         if self._details:
-            LOGGER.debug("%r", step)
+            say(LOGGER, logging.DEBUG, repr(step))
         if self._wants_bar:
             self._bar(_where(step, run.progress.noun), _share(run))
 
@@ -73,15 +74,15 @@ class Display:
         if result is not None:
             self._bar.end(result.message)
         self._bar.__exit__(kind, error, trace)
-        if result is not None and LOGGER.isEnabledFor(logging.INFO):
-            LOGGER.info("%s", _summary(result))
+        if result is not None and is_heard(LOGGER, logging.INFO):
+            say(LOGGER, logging.INFO, _summary(result))
         self._logs.__exit__(None, None, None)
         if error is None and result is not None and self._volume > 0 and not result.success:
             what = _FAILED.get(result.status, "The run did not succeed")  # as SciPy does
             warn(f"{what}: {result.message}", limit=result.status in _FAILED)
 
 
-def finished(run: Run, asked: Mapping[str, Any]) -> Result:
+def finish_and_show(run: Run, asked: Options) -> Result:
     """The result of a run, with what ``return_all`` asks for, shown as it is asked for."""
     copy, points = run.oracle.space.copy, []
     wants_all = bool(asked.get("return_all"))
@@ -99,7 +100,7 @@ def finished(run: Run, asked: Mapping[str, Any]) -> Result:
     return result
 
 
-def _volume(name: str, value: Any) -> int:
+def _volume(name: str, value: Unchecked) -> int:
     try:
         return int(value or 0)
     except (TypeError, ValueError):

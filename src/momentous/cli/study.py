@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from momentous.cli.options import names_option, out_folder, threads, together
+from momentous.cli.options import device, names_option, out_folder, threads, together
 from momentous.cli.terminal import printable, say
 from momentous.lab.progress import new_console, new_table
 
@@ -48,12 +48,7 @@ study_options = together(
         help="Length of a trial of a step size.",
     ),
     threads,
-    click.option(
-        "--device",
-        type=click.Choice(["cpu", "cuda", "auto"]),
-        default="cpu",
-        help="cuda: an NVIDIA GPU; auto: that, where there is one and it is worth it.",
-    ),
+    device(),
 )
 
 
@@ -69,7 +64,7 @@ def data_sets(named: Sequence[str]) -> list[DataSet] | None:
 def _data_set(text: str) -> DataSet:
     """``NAME`` for the twin, ``NAME=PATH`` for a file."""
     from momentous.lab.paper.problems import DataSet
-    from momentous.lowrank.data.sources import expand_home
+    from momentous.lowrank.data.files.sources import expand_home
 
     name, equals, path = text.partition("=")
     if equals and not path:  # an unset variable, perhaps: not a wish for the twin

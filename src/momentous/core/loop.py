@@ -8,7 +8,6 @@ import math
 import warnings
 from collections.abc import Callable, Iterator
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 
@@ -18,21 +17,17 @@ from momentous.core.acceptance import (
     verify_success,
     within_limit,
 )
-from momentous.core.admission import starting_point
-from momentous.core.checkpoint import MALFORMED, Checkpoint, CheckpointError, Plain, RunState
+from momentous.core.admission import Fun, Source, levels_to_the_user, starting_point
+from momentous.core.checkpoint import Checkpoint, CheckpointError, Plain, RunState
 from momentous.core.gradient_check import note_if_random
 from momentous.core.method import Method
 from momentous.core.oracle import (
     NO_SAMPLE,
     BudgetSpentError,
-    Fun,
-    FunctionOracle,
-    MapOracle,
     Oracle,
     Sample,
-    levels_to_the_user,
 )
-from momentous.core.result import Later, LikeScipys, Result, Trace, interrupt_with
+from momentous.core.result import Lazy, OptimizeResultCompatible, Result, Trace, interrupt_with
 from momentous.core.space import Array, Inner, Space, set_writable
 from momentous.core.status import RESTARTS, Ending, Event, EventKind, Status, has_restart
 from momentous.core.step import Report, Step, UnderWay
@@ -45,6 +40,7 @@ from momentous.core.stopping import (
     evaluation_limit,
     gradient_tolerance,
 )
+from momentous.io.types import Unchecked
 
 Callback = Callable[["IntermediateResult"], object]
 
@@ -57,7 +53,7 @@ LONG_EPOCH = 10
 MANY_TRIALS, FIRST_ITERATIONS, FAR_FROM_ZERO = 10, range(1, 50), 1e-4
 
 
-class IntermediateResult(LikeScipys):
+class IntermediateResult(OptimizeResultCompatible):
     """What a callback gets and ``iterate`` yields after every step.
 
     ``x`` is the point that the step evaluated, ``jac`` and ``grad_norm`` belong to it, and ``fun``
@@ -79,7 +75,7 @@ class IntermediateResult(LikeScipys):
         self.best_grad_norm: float = progress.best_grad_norm
         self.step_size: float = report.step_size
         self.events: tuple[Event, ...] = report.events
-        self.memory: Any = run.memory
+        self.memory: Unchecked = run.memory
         self.report: Report = report
 
     @property
@@ -87,7 +83,7 @@ class IntermediateResult(LikeScipys):
         """The gradient at x (of a map: the residual)."""
         return self._oracle.arrays_at(self._sample)["jac"]
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> Unchecked:
         return getattr(self, name)
 
     def peek(self) -> float:
@@ -102,6 +98,20 @@ class IntermediateResult(LikeScipys):
         )
 
 
+@dataclasses.dataclass(frozen=True)
+class RunOptions:
+    """What is asked of a run besides its function, method and start."""
+
+    stop: Criterion
+    tol: float | None  # the gradient norm that was asked for; None: none was
+    seed: int = 0
+    callback: Callback | None = None
+    checkpoint: Checkpoint | None = None
+    trace: Trace | None = None
+    resume: RunState | None = None  # a run to go on with
+    raises_interrupts: bool = True
+
+
 class Run(Iterator[IntermediateResult]):
     """A minimisation under way: iterate over it, or :meth:`finish` it.
 
@@ -109,54 +119,34 @@ class Run(Iterator[IntermediateResult]):
     :attr:`result` is what was found.
     """
 
-    def __init__(
-        self,
-        oracle: Oracle,
-        method: Method,
-        x0: Array,
-        *,
-        stop: Criterion,
-        tol: float | None,
-        seed: int,
-        callback: Callback | None = None,
-        checkpoint: Checkpoint | None = None,
-        trace: Trace | None = None,
-        resume: RunState | None = None,
-        raises_interrupts: bool = True,
-    ):
-        self.oracle = oracle
+    def __init__(self, oracle: Oracle, method: Method, x0: Array, options: RunOptions):
+        self.oracle, self.method, self._options = oracle, method, options
         self.interrupted = False  # has Ctrl-C been pressed?
-        self._raises_interrupts = raises_interrupts
-        self.method = method
         self.progress = Progress(noun=oracle.noun)
-        self.trace = trace
+        self.trace, self._stop = options.trace, options.stop
         self.ending: Ending | None = None
-        self._stop = stop
-        self._callback = callback
-        self._checkpoint = checkpoint
         self._result: Result | None = None
         self.standing: Array | None = None  # the last of `Progress.stands`
-        self.tolerance = gradient_tolerance(stop)
-        self._tol = tol
-        self._resumed = resume is not None
+        self.tolerance = gradient_tolerance(options.stop)
         self._warned = False
         # Whether the function is random.  Plain methods are counted as they are published.
         self._looked = not getattr(method, "compiles", False)
-        self._limit = evaluation_limit(stop)
-        self._best = NO_SAMPLE  # that of `best_point`, where no call may be left for it
+        limit = evaluation_limit(options.stop)
+        # The sample of `best_point` is kept where no call may be left for it.
+        self._best, self._keeps_best = NO_SAMPLE, limit < math.inf
         self._active = 0.0  # variables at bounds
         self._level_unit = LEVEL_NOISE * oracle.space.rounding
         self._unfinished = Report(NO_SAMPLE, math.nan)  # where a step is under way
         self._way: UnderWay | None = None  # an iteration that is not committed
-        self.memory: Any  # the method's, after the last that is
-        oracle.limit = max(self._limit, 1)
+        self.memory: Unchecked  # the method's, after the last that is
+        oracle.limit = max(limit, 1)
+        resume = options.resume
         started = perf_counter()
         try:
             if resume is None or resume.memory is None:  # a plain method that has not begun
-                self._begin(x0 if resume is None else resume.best_point, tol, seed)
+                self._begin(x0 if resume is None else resume.best_point)
             else:
-                with self._naming_damage():
-                    self._resume(resume, tol)
+                self._resume(resume)
         except BudgetSpentError:
             begins = self.report.sample.point is None
             self._end_at_limit(Report(self._best, math.nan) if begins else self.report, started)
@@ -171,20 +161,20 @@ class Run(Iterator[IntermediateResult]):
     def ended(self) -> bool:
         return self.ending is not None
 
-    def _begin(self, x0: Array, tol: float | None, seed: int) -> None:
-        started = perf_counter()
+    def _begin(self, x0: Array) -> None:
+        started, goal = perf_counter(), (self._options.tol, self._options.seed)
         value, sample = self.oracle.value(x0), self.oracle.gradient(x0)
         require_finite_start(self.oracle, value, sample)
         self.progress.start_fun, self.progress.start_norm = value, sample.grad_norm
         self.progress.start_size = self.oracle.space.norm(x0)
         self.progress.best_grad_norm = sample.grad_norm
         self.best_point, self.report, self.memory = x0, self._unfinished, None
-        self._best = NO_SAMPLE if self._limit == math.inf else sample
+        self._best = sample if self._keeps_best else NO_SAMPLE
         if self._stop.window:
             self._take_stand(sample)
-        self._way = self.method.set_out(self.oracle, x0, tol, seed)
+        self._way = self.method.set_out(self.oracle, x0, *goal)
         if self._way is None:
-            self._commit(self.method.start(self.oracle, x0, tol, seed), sample.value, started)
+            self._commit(self.method.start(self.oracle, x0, *goal), sample.value, started)
         else:
             self._set_out(self._way, started)
 
@@ -197,27 +187,23 @@ class Run(Iterator[IntermediateResult]):
         value = way.shown.value
         self._commit(self.method.take_step(self.oracle, way), value, started)
 
-    def _resume(self, saved: RunState, tol: float | None) -> None:
+    def _resume(self, saved: RunState) -> None:
         saved.require_same_method(self.method.description())
         self.progress = saved.progress
         self._require_inside(saved.best_point)
         saved.require_same_function(self.oracle)
         way = saved.memory if isinstance(saved.memory, UnderWay) else None
         memory = saved.memory if way is None else way.memory
-        step = self.method.with_new_tolerance(Step(memory, saved.report), tol)
+        step = self.method.with_new_tolerance(Step(memory, saved.report), self._options.tol)
         self.memory, self.report = step.memory, step.report
         self.best_point, self.standing = saved.best_point, saved.standing
-        if self._limit < math.inf:
-            known = (saved.report.sample, saved.report.accepted, saved.last)
-            is_best = (each for each in known if each is not None and each.evaluated)
-            is_best = (each for each in is_best if each.point is self.best_point)
-            self._best = next(is_best, None) or self.oracle.peek_gradient(self.best_point)
+        self.oracle.recall(saved.last)
+        if self._keeps_best:
+            self.keep_best()
         self.oracle.nfev, self.oracle.njev = self.progress.nfev, self.progress.njev
         if way is not None:
             way.memory, self._way = self.memory, way
             self.oracle.nfev, self.oracle.njev = way.nfev, way.njev
-        if saved.last is not None:
-            self.oracle.recall(saved.last)
         if self.trace is not None and saved.trace is not None:
             self.trace.unpack(saved.trace.array, saved.events)
             if len(self.trace):
@@ -237,20 +223,6 @@ class Run(Iterator[IntermediateResult]):
                 "the checkpoint belongs to other bounds: its point lies outside of these; resume "
                 "with those that it was written with, or start again"
             )
-
-    @contextlib.contextmanager
-    def _naming_damage(self) -> Iterator[None]:
-        """In a resumed run an error that does not come from user code comes from the file."""
-        try:
-            yield
-        except MALFORMED as error:
-            ours = isinstance(error, CheckpointError) or error is self.oracle.interrupts.error
-            if ours or not self._resumed:
-                raise
-            raise CheckpointError(
-                f"the checkpoint is damaged: {self.method.name} cannot go on from it "
-                f"({type(error).__name__}: {error})"
-            ) from error
 
     def __iter__(self) -> Run:
         return self
@@ -275,7 +247,7 @@ class Run(Iterator[IntermediateResult]):
 
     def _raise_interrupt(self) -> None:
         """Pass Ctrl-C on once the run is over, with what it has found."""
-        if self.interrupted and self._raises_interrupts:
+        if self.interrupted and self._options.raises_interrupts:
             raise interrupt_with(self.result)
 
     def _advance_to_the_end(self) -> None:
@@ -286,14 +258,12 @@ class Run(Iterator[IntermediateResult]):
         oracle, progress, started = self.oracle, self.progress, perf_counter()
         if (way := self._way) is None:
             self._way = way = UnderWay(self.memory)
-        elif not way.begun:  # of a plain method: that step is taken from its beginning
-            oracle.take_back(progress.nfev, progress.njev)
         # Make room: should this step be interrupted, the run ends with the best point.
         last, self.report = self.report, self._unfinished
         unfinished = self._unfinished  # one for all steps: making a report takes time
         unfinished.step_size, unfinished.noise = last.step_size, last.noise
         unfinished.accepted = last.accepted
-        if self._limit == math.inf:
+        if oracle.limit == math.inf:
             del last
         stand, windows, trace = None, self._stop.window, self.trace
         try:
@@ -301,7 +271,7 @@ class Run(Iterator[IntermediateResult]):
             sample = step.report.sample
             acceptable = sample.grad_norm > self.tolerance or self._is_acceptable(step.report)
             if self._stop.needs_value:
-                oracle.learn_value(sample)
+                oracle.learn(sample)
             if windows:
                 stand = self._new_stand(step.report, unfinished.accepted)
             many = oracle.nfev - progress.nfev >= MANY_TRIALS
@@ -325,9 +295,9 @@ class Run(Iterator[IntermediateResult]):
             progress.awaits_stand = restarted and stand is None
         self._commit(step, shown, started)
         # Observers: from here on nothing is timed.
-        if self._callback is not None:
-            self._call(self._callback)
-        if self._checkpoint is not None and self._checkpoint.is_due(progress.nit):
+        if self._options.callback is not None:
+            self._call(self._options.callback)
+        if self._options.checkpoint is not None and self._options.checkpoint.is_due(progress.nit):
             self._autosave()
         if oracle.interrupts.pending:
             oracle.interrupts.raise_pending()
@@ -372,7 +342,7 @@ class Run(Iterator[IntermediateResult]):
         elif restarted and epochs:
             return None  # a method that looks at no values: the next sample has no momentum
         if self._stop.compares_values or (epochs and oracle.has_values):
-            oracle.learn_value(stand)
+            oracle.learn(stand)
         if epochs or not is_new:  # accepted for another reason, if at all
             low = progress.stands[-1].value if progress.stands else math.nan
             unit = self._level_unit
@@ -380,11 +350,8 @@ class Run(Iterator[IntermediateResult]):
             higher = stand.value > low + noise
             if higher or (epochs and stand.point is self.standing):
                 return None
-        if not stand.evaluated:  # most methods need it next
-            oracle.recall(stand)
-            known = oracle.gradient(stand.point)
-            stand.gradient, stand.image = known.gradient, known.image
-            stand.grad_norm = known.grad_norm
+        if not stand.evaluated:
+            oracle.recall(oracle.learn(stand, gradient=True))  # most methods need it next
         return stand
 
     def _take_stand(self, sample: Sample, restarted: bool = False) -> None:
@@ -413,7 +380,7 @@ class Run(Iterator[IntermediateResult]):
         if norm < progress.best_grad_norm:
             progress.best_grad_norm, progress.best_nit = norm, progress.nit
             self.best_point = sample.point
-            self._best = NO_SAMPLE if self._limit == math.inf else sample
+            self._best = sample if self._keeps_best else NO_SAMPLE
         noise = self._level_unit * abs(sample.value)
         progress.note_level(sample.value, noise if noise > report.noise else report.noise)
         progress.time += perf_counter() - started
@@ -488,12 +455,9 @@ class Run(Iterator[IntermediateResult]):
         """Ctrl-C ends the run with what it has; an exception passes on after a checkpoint."""
         with self.oracle.interrupts.held_back():
             try:
-                with self._naming_damage():
-                    work()
+                work()
             except KeyboardInterrupt:
                 self._interrupted()
-            except CheckpointError:
-                raise
             except BaseException as error:
                 self._autosave(error)
                 raise
@@ -516,15 +480,16 @@ class Run(Iterator[IntermediateResult]):
     def _autosave(self, raised: BaseException | None = None) -> None:
         """Save, if there is a checkpoint; one that cannot be written must not cost the run, nor
         hide the exception that was raised."""
-        if self._checkpoint is None:
+        checkpoint = self._options.checkpoint
+        if checkpoint is None:
             return
         try:
             self.save()
         except Exception as failure:
-            problem = f"the checkpoint {self._checkpoint.path} cannot be written ({failure})"
+            problem = f"the checkpoint {checkpoint.path} cannot be written ({failure})"
             if raised is not None:
                 raised.add_note(f"momentous: {problem}")
-            elif not isinstance(failure, OSError) or not self._checkpoint.is_file:
+            elif not isinstance(failure, OSError) or not checkpoint.is_file:
                 raise
             elif not self._warned:
                 self._warned = True
@@ -534,23 +499,24 @@ class Run(Iterator[IntermediateResult]):
 
     def save(self) -> None:
         """Write a checkpoint now."""
-        if self._checkpoint is None:
+        if self._options.checkpoint is None:
             raise ValueError("this run has no checkpoint file; pass checkpoint=path")
-        self._checkpoint.save(self.state())
+        self._options.checkpoint.save(self.state())
 
     def state(self) -> RunState:
         """All that is needed to go on from here: with a rule, from the evaluation that was broken
         off; with a plain method, from before that step."""
         rows, events = (None, ()) if self.trace is None else self.trace.pack()
         way, oracle = self._way, self.oracle
-        last = oracle.last if way is None or way.begun else oracle.carried
+        last = oracle.last if way is None or way.begun else way.known
+        last = None if last is NO_SAMPLE else last
         memory = self.memory
         if way is not None and way.begun:
             memory = dataclasses.replace(way, nfev=oracle.nfev, njev=oracle.njev)
         return RunState(
             space=oracle.space.describe(),
             method=self.method.description(),
-            tol=self._tol,
+            tol=self._options.tol,
             progress=self.progress,
             memory=memory,
             report=self.report,
@@ -566,8 +532,7 @@ class Run(Iterator[IntermediateResult]):
         """What was found; asking for it ends the run."""
         if self._result is None:
             self.stop()
-            with self._naming_damage():
-                self._result = self._close()
+            self._result = self._close()
         return self._result
 
     def _close(self) -> Result:
@@ -611,7 +576,7 @@ class Run(Iterator[IntermediateResult]):
         for array in (sample.point, self.best_point):
             set_writable(array, True)
         learned = self.method.inverse_hessian(oracle.space, self.memory)
-        more: dict[str, object] = {} if learned is None else {"hess_inv": Later(learned)}
+        more: dict[str, object] = {} if learned is None else {"hess_inv": Lazy(learned)}
         arrays = oracle.arrays_at(sample)
         if oracle.space.box is not None and sample.gradient is not None:
             space = oracle.space
@@ -640,6 +605,22 @@ class Run(Iterator[IntermediateResult]):
             **more,
         )
 
+    def keep_best(self) -> None:
+        """Keep value and gradient of the best point from now on: evaluated, and not counted, where
+        a run that is resumed does not know them any more."""
+        self._keeps_best, oracle = True, self.oracle
+        for known in (self.report.sample, self.report.accepted, oracle.last):
+            if known is not None and known.evaluated and known.point is self.best_point:
+                self._best = known
+                return
+        self._best = oracle.evaluate_anew(self.best_point)
+
+    def lowest_known(self, tried: Sample | None = None) -> Sample | None:
+        """The point to return, if no further call is to be made."""
+        seen = self._best, tried, self.report.sample, self.report.accepted
+        usable = [each for each in seen if each is not None and each.has_finite_gradient]
+        return next(iter(lowest_first(usable, self.oracle.space)), None) if usable else None
+
     def _choose(self, status: Status) -> Sample:
         """The point to return, with value and gradient (counted where they are not known).
 
@@ -648,39 +629,30 @@ class Run(Iterator[IntermediateResult]):
         the smallest gradient and the last point that the method accepted by its value.
         """
         oracle, last = self.oracle, self.report.sample
-        if status is Status.MAX_EVALUATIONS:  # of what is known: no call is left
-            seen = self._best, oracle.lowest, last, self.report.accepted
-            usable = [each for each in seen if each is not None and each.has_finite_gradient]
-            if lowest := lowest_first(usable, oracle.space) if usable else []:
-                return lowest[0]
+        no_call_is_left = status is Status.MAX_EVALUATIONS
+        if no_call_is_left and (known := self.lowest_known(oracle.lowest)) is not None:
+            return known
         best = Sample(self.best_point) if self._best is NO_SAMPLE else self._best
         candidates = [last if self.best_point is last.point else best]
         if last.point is not None:  # otherwise the run was interrupted in the middle of a step
-            oracle.recall(last)
-            oracle.value(last.point)
+            oracle.learn(last)
             if last.has_finite_gradient and math.isfinite(last.value):
                 start = self.progress.start_fun
                 low = last.value <= start + oracle.space.value_noise(start)
                 if status.is_output and (status.success or low):
-                    return oracle.gradient(last.point)
+                    return oracle.learn(last, gradient=True)
                 candidates.append(last)
         if self.report.accepted is not None:
             candidates.append(self.report.accepted)
         for sample in candidates:
-            oracle.recall(sample)
-            sample.value = oracle.value(sample.point)
+            oracle.learn(sample)
         for sample in lowest_first(candidates, oracle.space):
-            known = self._known(sample)
+            oracle.learn(sample, gradient=True)
             # A success has no larger gradient than the start; one of the candidates has not.
-            larger = status.success and known.grad_norm > self.progress.start_norm
-            if known.has_finite_gradient and not larger:
-                return known
-        return self._known(candidates[0])
-
-    def _known(self, sample: Sample) -> Sample:
-        """The sample with its gradient."""
-        self.oracle.recall(sample)
-        return self.oracle.gradient(sample.point)
+            larger = status.success and sample.grad_norm > self.progress.start_norm
+            if sample.has_finite_gradient and not larger:
+                return sample
+        return oracle.learn(candidates[0], gradient=True)
 
 
 class Layout:
@@ -701,18 +673,14 @@ class Layout:
         """The space of x."""
         return Space(start, inner)
 
-    def function_oracle(self, *given: Any) -> FunctionOracle:
-        """The oracle of fun, jac and args in a space."""
-        return FunctionOracle(*given)
-
-    def map_oracle(self, *given: Any) -> MapOracle:
-        """The oracle of step, value and args in a space."""
-        return MapOracle(*given)
+    def oracle(self, source: Source) -> Oracle:
+        """The oracle of a function, or of a map."""
+        return Oracle(source)
 
     def products(self, hessp: Fun | None, space: Space) -> Fun | None:
         """Products with the Hessian of the whole function, given those of the user."""
         return hessp
 
-    def run(self, *given: Any, **options: Any) -> Run:
+    def run(self, oracle: Oracle, method: Method, x0: Array, options: RunOptions) -> Run:
         """The loop."""
-        return Run(*given, **options)
+        return Run(oracle, method, x0, options)

@@ -10,13 +10,14 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar, Generic
+from typing import ClassVar, Generic
 
 import numpy as np
 
-from momentous.core.oracle import Oracle, Sample
+from momentous.core.oracle import NO_SAMPLE, Oracle, Sample
 from momentous.core.space import Array, Space
 from momentous.core.step import M, Step, UnderWay
+from momentous.io.types import Options, Unchecked
 
 DEFAULT_TOLERANCE = 1e-5
 
@@ -81,8 +82,11 @@ class Method(abc.ABC, Generic[M]):
         return None
 
     def take_step(self, oracle: Oracle, way: UnderWay[M]) -> Step[M]:
-        """One iteration, or the rest of it."""
-        oracle.begin_step()
+        """One iteration, or the rest of it; here a step that was broken off begins again."""
+        if way.known is None:
+            way.known, way.nfev, way.njev = oracle.last or NO_SAMPLE, oracle.nfev, oracle.njev
+        oracle.recall(way.known)
+        oracle.nfev, oracle.njev = way.nfev, way.njev
         return self.step(oracle, way.memory)
 
     def moved_to(
@@ -101,7 +105,7 @@ class Method(abc.ABC, Generic[M]):
 
         By default a memory that has a field ``tol`` gets the new one.
         """
-        memory: Any = step.memory
+        memory: Unchecked = step.memory
         if tol is None or not hasattr(memory, "tol"):
             return step
         return Step(dataclasses.replace(memory, tol=tol), step.report)
@@ -115,11 +119,11 @@ class Method(abc.ABC, Generic[M]):
         """The same where a gradient, of so many numbers and bytes, costs many passes over it."""
         return self
 
-    def parameters(self) -> dict[str, Any]:
+    def parameters(self) -> Options:
         """The hyper-parameters by name."""
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
 
-    def description(self) -> dict[str, Any]:
+    def description(self) -> Options:
         """Name and hyper-parameters as a checkpoint holds them: plain, methods within it too."""
         plain = {
             name: value.description() if isinstance(value, Method) else value

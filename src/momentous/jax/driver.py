@@ -205,7 +205,7 @@ class Driver:
             down = stopping.falls_for_ever(m, *scale, fall, norm, square)
             return down | stopping.overflows(square, m.largest)
 
-        far = fall > stopping.BEYOND * start.norm
+        far = fall > stopping.DIVERGENCE_FACTOR * start.norm
         return m.case(jnp.asarray(False), (far | (iterations % 32 == 0), look))
 
     def run(self, state: State, most: Any) -> State:

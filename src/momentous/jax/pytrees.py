@@ -17,7 +17,7 @@ from momentous.core.jitted import is_jitted
 from momentous.core.loop import IntermediateResult, Run
 from momentous.core.result import Result
 from momentous.core.status import Status
-from momentous.display import finished
+from momentous.display import finish_and_show
 from momentous.jax.bounds import tree_of_bounds
 from momentous.jax.compiled import floating
 from momentous.jax.vectors import Tree
@@ -232,7 +232,7 @@ def minimize(
     asked = of_whole_run(options)
     run = iterate(fun, x0, args, has_aux=has_aux, _caller=api.minimize, **options)
     try:
-        finished(run._run, asked)
+        finish_and_show(run._run, asked)
     except KeyboardInterrupt as error:
         if hasattr(error, "result"):
             error.result = run.result  # with trees

@@ -19,7 +19,7 @@ from momentous.core.space import Array
 from momentous.core.status import Ending, Status
 from momentous.core.step import Report
 from momentous.core.stopping import (
-    BEYOND,
+    DIVERGENCE_FACTOR,
     Criterion,
     Evaluations,
     GradientNorm,
@@ -154,7 +154,7 @@ class Driver:
         accepted = rule.accepted(memory)
         small = ended & (shown.grad_norm <= self.tolerance) & m.isfinite(value)
         lowest = m.where(value <= accepted.value, value, accepted.value)
-        falls = batch.start_value - lowest > BEYOND * batch.start_norm
+        falls = batch.start_value - lowest > DIVERGENCE_FACTOR * batch.start_norm
         ends = (outcome.status != RUNNING) | (value <= self.target) | falls
         ends = (
             ends | (self.values * batch.nfev >= self.max_evaluations) | (nit >= self.max_iterations)

@@ -19,7 +19,7 @@ import numpy as np
 from momentous.core.box import Box, HostBox
 from momentous.core.machine import ArrayMachine, Branch, Host, Numbers, R
 from momentous.core.passes import Pass
-from momentous.core.record import RECORDS, copied, record
+from momentous.core.record import RECORDS, record, shallow_copy
 from momentous.core.space import Array, Space, to_numpy
 from momentous.core.status import RESTARTS, Event, EventKind
 
@@ -211,7 +211,7 @@ class Lanes(ArrayMachine):
         if names is not None:
             if type(before) is not kind:  # as where nothing was known before
                 before = result
-            merged = copied(result)
+            merged = shallow_copy(result)
             for name in names:
                 old, found = getattr(before, name), getattr(result, name)
                 setattr(merged, name, self._merge(mask, getattr(new, name), old, found, seen))
@@ -471,7 +471,7 @@ def leaves(work: Callable[[Any], Any], tree: Any) -> Any:
     """A tree of records with something else in place of each array and number in it."""
     names = _field_names(type(tree))
     if names is not None:
-        made = copied(tree)
+        made = shallow_copy(tree)
         for name in names:
             setattr(made, name, leaves(work, getattr(tree, name)))
         return made

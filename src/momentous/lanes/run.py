@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from momentous.core.admission import levels_to_the_user
 from momentous.core.checkpoint import Checkpoint
-from momentous.core.oracle import InterruptFlag, levels_to_the_user
+from momentous.core.oracle import InterruptFlag
 from momentous.core.record import record
 from momentous.core.space import Array, to_numpy
 from momentous.core.status import Ending, Status

@@ -286,7 +286,7 @@ class Safeguarded(Rule[SafeguardedMemory]):
             if ask.again is not False:
                 ask = ask._replace(again=ask.again & (turn.told == which))
                 repeats.append(which)
-            return m.passed_on(ask, rule)  # type: ignore[no-any-return]
+            return m.passed_on(ask, rule)
 
         branches = [(turn.guarding, lambda: of(GUARANTEED))]
         stand = turn.stand

@@ -502,7 +502,7 @@ class StackedRows:
         return self.rows.take(places, axis=1, out=columns, mode="clip")  # others make a copy
 
     def row(self, i: int) -> np.ndarray:
-        return self.rows[i]
+        return self.rows[i]  # type: ignore[no-any-return]
 
     def combine(self, m: Host, weights: np.ndarray, scale: float, vector: Array) -> Array:
         """U w + scale v."""
