@@ -309,7 +309,7 @@ class Pairs(Curvature):
         state = known, self.products, self.way
         after = Pairs(rows, *m.case(state, (moved, extend), (failed, forget)))
         face = self.next_face or self.face
-        if face is not None:
+        if face is not None and len(face.newer) < known.most // 2:  # else it is better read anew
             after.face = face
             face.newer = (*face.newer, known.row)
         return after
