@@ -119,19 +119,38 @@ class Curvature(Inverse, abc.ABC):
         return self.way
 
     def make_line(self, m: Any, here: Sample) -> Line | FusedLine:
-        """The way from here along -H g, or in a box or with a simple term to where the model is
-        least."""
-        is_guess = self.count == 0
-        if has_kinks(m):
-            return line_with_kinks(m, here, self, is_guess)
-        d = self.descent(m, here.gradient)
-        if m.fuses:
-            return FusedLine(d, functools.partial(Line.along, m, here, d, is_guess))
-        return Line.along(m, here, d, is_guess)
+        return line_from(m, here, self, self.count == 0)
 
     def known_line(self, m: Any, here: Sample) -> Any:
         """The same, where it is not better made later."""
         return None if isinstance(m, Host) else self.make_line(m, here)
+
+
+class Unit(Inverse):
+    """H without pairs: the identity."""
+
+    def first_scale(self, m: Any) -> float:
+        return 1.0
+
+    def descent(self, m: Any, gradient: Array) -> Array:
+        return m.vector(-m.entries(gradient))
+
+    def held_step(self, m: Any, held: Array, target: Array, gradient: Array) -> Array:
+        return self.descent(m, gradient)
+
+
+UNIT = Unit()
+
+
+def line_from(m: Any, here: Sample, inverse: Inverse, is_guess: Any) -> Line | FusedLine:
+    """The way from here along -H g, or in a box or with a simple term to where the model is
+    least."""
+    if has_kinks(m):
+        return line_with_kinks(m, here, inverse, is_guess)
+    d = inverse.descent(m, here.gradient)
+    if m.fuses:
+        return FusedLine(d, functools.partial(Line.along, m, here, d, is_guess))
+    return Line.along(m, here, d, is_guess)
 
 
 class Pair:

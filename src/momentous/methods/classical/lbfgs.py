@@ -19,7 +19,7 @@ from momentous.core.space import Space, to_numpy
 from momentous.core.status import Ending, EventKind, Status
 from momentous.methods.checks import check
 from momentous.methods.classical.constants import LBFGS_CONSTANTS
-from momentous.methods.classical.curvature import Curvature, FusedLine
+from momentous.methods.classical.curvature import UNIT, Curvature, FusedLine, line_from
 from momentous.methods.classical.matrix import Matrix
 from momentous.methods.classical.pairs import Pairs
 from momentous.methods.endings import zero_gradient
@@ -140,7 +140,9 @@ class LBFGS(Rule[LBFGSMemory]):
         return Wolfe(self.sufficient_decrease, self.curvature, self.max_trials)
 
     def begin(self, m: Machine, here: Sample, goal: Goal) -> LBFGSMemory:
-        curvature = self._no_pairs(m).at(m, here)
+        curvature = self._no_pairs(m)
+        if not isinstance(m, Host):
+            curvature.way = line_from(m, here, UNIT, True)
         rounding, outcome = Rounding.at(m, here.value), Outcome(0.0, m.no_events)
         short = self.memory is None or self.memory <= LBFGS_CONSTANTS.most_corrected_pairs
         corrects = short if m.penalty is None else False  # with a term values are not of f alone

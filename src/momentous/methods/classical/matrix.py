@@ -25,10 +25,12 @@ from momentous.core.record import record
 from momentous.core.space import Array, Space
 from momentous.methods.classical.constants import LBFGS_CONSTANTS
 from momentous.methods.classical.curvature import (
+    UNIT,
     Curvature,
     CurvatureMachine,
     Pair,
     flat,
+    line_from,
     solve_positive,
     times,
     zeros,
@@ -86,8 +88,7 @@ class Matrix(Curvature):
             return gamma, made.count, Line.along(m, there, d, made.count == 0)
 
         def forget() -> tuple[Any, ...]:
-            nothing = Matrix(halves, self.gamma, m.xp.zeros_like(self.count))
-            return nothing.gamma, nothing.count, nothing.make_line(m, here)
+            return self.gamma, m.xp.zeros_like(self.count), line_from(m, here, UNIT, True)
 
         state = self.gamma, self.count, self.way
         return Matrix(halves, *m.case(state, (moved, extend), (failed, forget)))

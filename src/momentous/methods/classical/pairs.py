@@ -41,6 +41,7 @@ from momentous.core.rule import Vectors
 from momentous.core.space import Array, Space, to_numpy
 from momentous.methods.classical.constants import LBFGS_CONSTANTS
 from momentous.methods.classical.curvature import (
+    UNIT,
     Curvature,
     CurvatureMachine,
     FusedLine,
@@ -48,6 +49,7 @@ from momentous.methods.classical.curvature import (
     correction,
     flat,
     is_of_use,
+    line_from,
     moved_square,
     solve,
     times,
@@ -303,8 +305,7 @@ class Pairs(Curvature):
             return after.known, products, after.known_line(m, there)
 
         def forget() -> tuple[Any, ...]:
-            nothing = Products.unknown(m, known.most)
-            return nothing, self.products, Pairs(rows, nothing, self.products).make_line(m, here)
+            return Products.unknown(m, known.most), self.products, line_from(m, here, UNIT, True)
 
         state = known, self.products, self.way
         after = Pairs(rows, *m.case(state, (moved, extend), (failed, forget)))
