@@ -10,12 +10,12 @@ import logging
 import os
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Literal, ParamSpec, TypeVar
+from typing import Literal, ParamSpec, TypeVar, cast
 
 import numpy as np
 
 from momentous.core import gradient_check
-from momentous.core.admission import Fun, Jac, MapSource, function_source, levels_to_the_user
+from momentous.core.admission import Fun, levels_to_the_user
 from momentous.core.box import read_bounds
 from momentous.core.checkpoint import (
     MALFORMED,
@@ -30,6 +30,7 @@ from momentous.core.method import Method
 from momentous.core.oracle import Oracle
 from momentous.core.penalties import enter_domain, membership, read_penalty, refuse_both
 from momentous.core.result import Result, Trace
+from momentous.core.sources import Jac, MapSource, function_source
 from momentous.core.space import Array, Inner, Space
 from momentous.core.stopping import (
     Criterion,
@@ -43,7 +44,6 @@ from momentous.core.stopping import (
 )
 from momentous.display import LOGGER, finish_and_show, take
 from momentous.distributed.driver import RanksArgument, layout_of
-from momentous.io.logs import is_heard
 from momentous.io.types import AnyFunction, FunctionTo, Options, Unchecked
 from momentous.methods.descent_map import DescentMap, RestartRule
 from momentous.methods.registry import REGISTRY, in_box, method_class, method_of, replaces
@@ -51,6 +51,7 @@ from momentous.scipy_options import (
     CALLED_HERE,
     MISSING_HERE,
     NAMES,
+    OF_WHOLE_RUNS,
     as_callback,
     of_whole_run,
     refuse,
@@ -111,14 +112,14 @@ def _with_scipy_options(function: Callable[_P, _T]) -> Callable[_P, _T]:
 @_with_scipy_options
 def iterate(
     fun: Fun,
-    x0: Unchecked,
-    args: Unchecked = (),
+    x0: object,
+    args: object = (),
     method: str | Method | type[Method] | None = None,
     jac: Jac = None,
-    hess: Unchecked = None,
-    hessp: Unchecked = None,
-    bounds: Unchecked = None,
-    constraints: Unchecked = (),
+    hess: object = None,
+    hessp: object = None,
+    bounds: object = None,
+    constraints: object = (),
     tol: float | None = None,
     callback: Callback | None = None,
     options: Options | None = None,
@@ -136,8 +137,8 @@ def iterate(
     inner: Inner | None = None,
     ranks: RanksArgument = None,
     check_gradient: bool = False,
-    penalty: Unchecked = None,
-    **parameters: Unchecked,
+    penalty: object = None,
+    **parameters: object,
 ) -> Run:
     """The same as :func:`minimize`, one step at a time.
 
@@ -154,7 +155,9 @@ def iterate(
     >>> run.result.success
     True
     """
-    caller = parameters.pop("_caller", iterate)  # what the user has called, for errors
+    caller = cast(
+        AnyFunction, parameters.pop("_caller", iterate)
+    )  # what the user has called, for errors
     if type(constraints) is not tuple or constraints:
         refuse(constraints=constraints)
     if hess is not None or hessp is not None:
@@ -266,7 +269,7 @@ def _run(
         tol = saved.tol
     if tol is not None:
         require("tol", tol, 0)
-    goal = method.default_tolerance if tol is None else tol
+    goal = method.tolerance_for(tol)
     if goal and method.stops_at_tolerance:
         criteria = [GradientNorm(float(goal)), *criteria]
     if interrupts not in ("raise", "return"):
@@ -438,17 +441,18 @@ def minimize(*args: Unchecked, **keywords: Unchecked) -> Result:
     (array([ 2., -2.]), 'CONVERGED')
     """
     keywords = _by_name("minimize", args, keywords)
-    asked = of_whole_run(keywords)
+    plain = keywords.keys().isdisjoint(("options", *OF_WHOLE_RUNS))
+    asked = {} if plain else of_whole_run(keywords)
     run = iterate(_caller=minimize, **keywords)
-    heard = asked or is_heard(LOGGER, logging.INFO)
+    heard = asked or LOGGER.isEnabledFor(logging.INFO)
     return finish_and_show(run, asked) if heard else run.finish()
 
 
 def accelerate(
-    step: AnyFunction,
-    x0: Unchecked,
-    value: AnyFunction | bool | None = None,
-    args: Unchecked = (),
+    step: Fun,
+    x0: object,
+    value: Fun | bool | None = None,
+    args: object = (),
     *,
     restart: RestartRule | None = None,
     tol: float | None = None,
@@ -464,8 +468,8 @@ def accelerate(
     interrupts: Literal["raise", "return"] = "raise",
     inner: Inner | None = None,
     ranks: RanksArgument = None,
-    feasible: Unchecked = None,
-    **parameters: Unchecked,
+    feasible: object = None,
+    **parameters: object,
 ) -> Result:
     """Restarted momentum around an iteration of your own that never raises an objective.
 

@@ -15,9 +15,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from momentous.core.admission import Differences, levels_to_the_user
+from momentous.core.admission import levels_to_the_user
 from momentous.core.loop import Callback
 from momentous.core.method import Method
+from momentous.core.sources import Differences
 from momentous.core.space import Space
 from momentous.core.stopping import Criterion, Evaluations, StepLength, ValueChange
 from momentous.display import SHOWN, take, warn

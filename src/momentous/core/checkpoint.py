@@ -34,7 +34,7 @@ from momentous.io.archive import ArchiveError, is_archive, read_archive, write_a
 from momentous.io.atomic import permissions_of, previous_path, remove_left_over
 from momentous.io.types import AnyArray, JsonObject, Unchecked
 
-KIND, VERSION = "checkpoint", 9
+KIND, VERSION = "checkpoint", 8
 SHARD = "checkpoint shard"
 SEAL = "checksum"  # files of 0.1.0 have none
 

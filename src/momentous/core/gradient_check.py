@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from momentous.core.admission import Words
 from momentous.core.oracle import Oracle, Sample
+from momentous.core.sources import Words
 from momentous.core.space import Array, Space, to_numpy
 from momentous.io.types import AnyArray
 

@@ -17,7 +17,7 @@ from momentous.core.acceptance import (
     verify_success,
     within_limit,
 )
-from momentous.core.admission import Fun, Source, levels_to_the_user, starting_point
+from momentous.core.admission import Fun, levels_to_the_user, starting_point
 from momentous.core.checkpoint import Checkpoint, CheckpointError, Plain, RunState
 from momentous.core.gradient_check import note_if_random
 from momentous.core.method import Method
@@ -28,6 +28,7 @@ from momentous.core.oracle import (
     Sample,
 )
 from momentous.core.result import Lazy, OptimizeResultCompatible, Result, Trace, interrupt_with
+from momentous.core.sources import Source
 from momentous.core.space import Array, Inner, Space, set_writable
 from momentous.core.status import RESTARTS, Ending, Event, EventKind, Status, has_restart
 from momentous.core.step import Report, Step, UnderWay

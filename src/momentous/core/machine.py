@@ -10,7 +10,7 @@ import math
 import operator
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -20,16 +20,16 @@ from momentous.core.space import Array, Space, to_numpy
 from momentous.core.status import Event, EventKind, has_restart
 from momentous.io.types import FunctionTo, Unchecked
 
-if TYPE_CHECKING:
-    from momentous.core.oracle import Sample
-    from momentous.core.rule import Ask, Rule
-
 R = TypeVar("R")
 N = TypeVar("N", bound=float)
 Branch = tuple[Unchecked, Callable[[], R]]  # the condition may be one of each lane
 Events = tuple[Event, ...]
 Vectors = tuple[Array, ...]
 Sums = tuple[float, ...]
+# Of `core.rule` and `core.oracle`, which are above this module.
+Ask: TypeAlias = Unchecked
+Rule: TypeAlias = Unchecked
+Sample: TypeAlias = Unchecked
 
 STEP = 2  # what an evaluation may bring: the gradient, and the rule's pass over it
 

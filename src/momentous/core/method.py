@@ -56,6 +56,10 @@ class Method(abc.ABC, Generic[M]):
         """The gradient norm to stop at when the user names none; 0 for "only my own rule"."""
         return DEFAULT_TOLERANCE
 
+    def tolerance_for(self, tol: float | None) -> float:
+        """The gradient norm to stop at: what was asked for, or the default."""
+        return self.default_tolerance if tol is None else tol
+
     def in_box(self) -> Method:
         """The method that a run with bounds, or a simple term, takes in its place; refused where
         there is none."""

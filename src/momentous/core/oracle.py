@@ -14,9 +14,10 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 
-from momentous.core.admission import Source, explain_read_only
+from momentous.core.admission import explain_read_only
 from momentous.core.passes import GRADIENT, Pass
 from momentous.core.record import record
+from momentous.core.sources import Source
 from momentous.core.space import Array, set_writable
 from momentous.io.types import Unchecked
 

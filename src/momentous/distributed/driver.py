@@ -17,20 +17,13 @@ from typing import Literal
 
 import numpy as np
 
-from momentous.core.admission import (
-    Admission,
-    Answer,
-    Fun,
-    Source,
-    Wrapped,
-    scalar,
-    starting_point,
-)
+from momentous.core.admission import Admission, Fun, scalar, starting_point
 from momentous.core.checkpoint import Checkpoint, RunState, shard_path
 from momentous.core.loop import Callback, Layout, Run, RunOptions
 from momentous.core.method import Method
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.result import Result
+from momentous.core.sources import Answer, Source, Wrapped
 from momentous.core.space import Array, Inner, Space
 from momentous.core.stopping import AnyOf, Criterion, WallTime, flatten, leaves
 from momentous.distributed.agreement import Agreement

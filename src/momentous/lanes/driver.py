@@ -68,7 +68,7 @@ class Driver:
     ):  # fmt: skip
         self.m, self.rule, self.goal, self.noun = m, rule, Goal(tol, seed), m.noun
         self.values = values  # that an evaluation takes
-        goal = rule.default_tolerance if tol is None else tol
+        goal = rule.tolerance_for(tol)
         self.tolerance = float(goal) if goal and rule.stops_at_tolerance else -math.inf
         self.target = -math.inf if target is None else float(target)
         self.max_evaluations = math.inf if max_evaluations is None else max_evaluations

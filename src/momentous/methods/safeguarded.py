@@ -256,7 +256,7 @@ class Safeguarded(Rule[SafeguardedMemory]):
         return SafeguardedMemory(fast, here, outcome, here, here.value, norm, guard, turn)
 
     def _wanted(self, tol: float | None) -> Any:
-        return self.default_tolerance if tol is None else tol
+        return self.tolerance_for(tol)
 
     def with_tolerance(self, m: Records, memory: SafeguardedMemory, tol: Any) -> SafeguardedMemory:
         fast, guaranteed = self._rules
@@ -286,7 +286,7 @@ class Safeguarded(Rule[SafeguardedMemory]):
             if ask.again is not False:
                 ask = ask._replace(again=ask.again & (turn.told == which))
                 repeats.append(which)
-            return m.passed_on(ask, rule)
+            return m.passed_on(ask, rule)  # type: ignore[no-any-return]
 
         branches = [(turn.guarding, lambda: of(GUARANTEED))]
         stand = turn.stand

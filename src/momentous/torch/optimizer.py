@@ -21,7 +21,7 @@ from momentous.core.result import Result
 from momentous.core.space import Array, Space
 from momentous.core.stopping import Criterion, Progress
 from momentous.display import SHOWN
-from momentous.io.types import AnyFunction, Options, Unchecked
+from momentous.io.types import AnyFunction, Options
 from momentous.torch.flat import Closure, ClosureFunction, FlatParameters, kinds
 from momentous.torch.state import PackedState, pack_run, require_groups, unpack_run
 
@@ -147,7 +147,7 @@ class Optimizer(torch.optim.Optimizer):
         trace: bool = True,
         check_gradient: bool = False,
         bounds: object = None,
-        **parameters: Unchecked,
+        **parameters: object,
     ):
         if isinstance(params, torch.nn.Module):
             raise TypeError(
@@ -373,7 +373,7 @@ class Optimizer(torch.optim.Optimizer):
 
     def __repr__(self) -> str:
         method, tol = self._method(None), self._options["tol"]
-        tol = method.default_tolerance if tol is None else tol
+        tol = method.tolerance_for(tol)
         typed = self._asked[0] if isinstance(self._asked[0], str) else None
         name = typed or ("auto" if self._asked[0] is None else method.name)
         where = "not begun" if self.progress is None else f"iteration {self.progress.nit}"

@@ -48,7 +48,7 @@ def minimize(
     trace: bool = True,
     check_gradient: bool = False,
     bounds: object = None,
-    **method_parameters: Unchecked,
+    **method_parameters: object,
 ) -> Result:
     """Train the parameters of a module until the gradient is small, or a limit is reached.
 

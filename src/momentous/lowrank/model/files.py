@@ -225,12 +225,14 @@ def _model(
     if not (abs(mean) <= largest and -largest <= low <= high <= largest):
         raise ValueError(f"its mean is {mean} and its limits are {low} and {high}")
     penalty = Penalty(**content["penalty"])
+    penalty = replace(penalty, offsets=tuple(map(float, penalty.offsets)))
     longest = max(len(rows.ids), len(cols.ids))
     with np.errstate(over="ignore"):
         entries = np.float64(longest) + max(penalty.offsets)
         heaviest = penalty.bias_ridge + penalty.ridge * entries**penalty.weighting
     flags = penalty.biases, penalty.row_biases
-    if not (heaviest <= largest and all(isinstance(flag, bool) for flag in flags)):
+    is_small = max(heaviest, *penalty.offsets) <= largest
+    if not (is_small and all(isinstance(flag, bool) for flag in flags)):
         raise ValueError(f"its penalty is {penalty}")
     loss = restore_loss(content["loss"])
     for ratings in (rows.seen, rows.held_out):

@@ -364,13 +364,13 @@ class Pairs(Curvature):
             rows = np.where(held, 0.0, rows)
         return functools.partial(_multiply, gamma, rows, gamma * np.linalg.inv(matrix))
 
-    def packed(self) -> StoredPairs:
+    def packed(self) -> PackedPairs:
         known, k, face = self.known, self.known.count, self.face or Face(None, np.empty(0))
 
         def numbers(a: np.ndarray) -> tuple[float, ...]:
             return tuple(a.ravel().tolist())
 
-        return StoredPairs(
+        return PackedPairs(
             known.most, known.row, self.rows.vectors(k), float(known.gamma),
             numbers(known.inverse[:k, :k]), numbers(known.triangle[:k, :k]),
             numbers(known.gram[:k, :k]), numbers(known.diagonal[:k]), numbers(self.products[:, :k]),
@@ -396,7 +396,7 @@ def _held_or(xp: Any, held: Array, target: Array, free: Array) -> Array:
 
 
 @record
-class StoredPairs:
+class PackedPairs:
     """`Pairs` on the host in a checkpoint: steps, changes, and their products."""
 
     most: int
@@ -427,6 +427,31 @@ class StoredPairs:
         if self.held is not None:
             face = Face(self.held, np.reshape(self.held_gram, (2 * most, 2 * most)), self.newer)
         return Pairs(_rows_on_host(most, space).filled(vectors), known, products, None, face)
+
+
+@record
+class StoredPairs:
+    """Pairs in a checkpoint of 0.1.0, s_1, y_1, s_2, ... in the order of age, with upper triangles
+    row by row: to be read."""
+
+    most: int
+    vectors: tuple[Array, ...]
+    gamma: float
+    steps_changes: tuple[float, ...]
+    changes_changes: tuple[float, ...]
+    diagonal: tuple[float, ...]
+    products: tuple[float, ...]
+
+    def unpacked(self, space: Space | None) -> Pairs:
+        k, products = len(self.diagonal), self.products
+        r, yy = (np.reshape(a, (k, k)) for a in (self.steps_changes, self.changes_changes))
+        squares = np.linalg.inv(r), r, yy + np.triu(yy, 1).T
+        inverse, triangle, gram = (tuple(a.ravel().tolist()) for a in squares)
+        vectors, both = self.vectors[::2] + self.vectors[1::2], products[::2] + products[1::2]
+        return PackedPairs(
+            self.most, k % self.most, vectors, self.gamma, inverse, triangle, gram, self.diagonal,
+            both, None, (), (),
+        ).unpacked(space)  # fmt: skip
 
 
 # --- where vectors are kept -----------------------------------------------------------------------

@@ -89,6 +89,7 @@ class Lines:
         """The table of all lines that are not blank."""
         columns = ", ".join(f"'c{k}': 'VARCHAR'" for k in range(self.fields))
         quote = quoted_text('"' if self.has_quotes else "")
+        longest = max(path.stat().st_size for path in self.paths)
         return read_files(
             "read_csv",
             list(self.paths),
@@ -97,7 +98,7 @@ class Lines:
             f"compression = 'none', strict_mode = true, null_padding = {self.pads}, "
             "nullstr = '\x01', store_rejects = true, rejects_limit = 0, "
             f"max_line_size = {limits.line_bytes}, "
-            f"buffer_size = {max(BUFFER_BYTES, 4 * limits.line_bytes)}",
+            f"buffer_size = {max(4 * limits.line_bytes, min(BUFFER_BYTES, longest))}",
         )
 
 
@@ -219,7 +220,7 @@ def read_triples(scan: Scan, work: Work) -> Triples:
         with duckdb_errors(scan.name):
             query = scan.triples(sides.keys() - texts.keys(), work.options.limits)
             numbers, columns = _fetch(work.connection.sql(query), texts)
-            rejects = _take_rejects(scan, work.connection)
+            rejects = _find_rejects(scan, work.connection)
         values = np.ma.filled(numbers.pop("value"), np.nan)
         is_good = np.isfinite(values)
         is_bad = ~is_good
@@ -300,24 +301,23 @@ def _choose(ids: Ids, rows: NDArray[np.bool_]) -> Ids:
 # --- what is wrong --------------------------------------------------------------------------------
 
 
-def _take_rejects(scan: Scan, connection: Connection) -> list[Reject]:
-    """The lines that DuckDB could not cut, but for blank ones."""
-    if isinstance(scan.source, str):
+def _find_rejects(scan: Scan, connection: Connection) -> list[Reject]:
+    """The lines that DuckDB could not cut in its last scan, but for blank ones."""
+    any_of_them = "SELECT 1 FROM reject_errors LIMIT 1"  # nearly always there are none
+    if isinstance(scan.source, str) or not connection.execute(any_of_them).fetchall():
         return []
-    rejects: list[Reject] = []
-    if connection.execute("SELECT count(*) FROM reject_errors").fetchall()[0][0]:
-        files = {str(path): k for k, path in enumerate(scan.source.paths)}
-        found = connection.execute(
-            "SELECT file_path, line_byte_position - 1, list(DISTINCT error_type), shown FROM "
-            "(SELECT *, trim(csv_line, chr(9) || chr(10) || chr(13) || ' ') AS shown "
-            "FROM reject_errors JOIN reject_scans USING (scan_id, file_id)) "
-            "WHERE shown <> '' GROUP BY ALL"
-        ).fetchall()
-        for path, place, kinds, line in found:
-            is_open = "\n" in line or (TOO_LONG in kinds and scan.source.has_quotes)
-            rejects.append(Reject(files[path], place, kinds, is_open))
-    connection.execute("DROP TABLE reject_errors; DROP TABLE reject_scans")
-    return rejects
+    found = connection.execute(
+        "SELECT file_path, line_byte_position - 1, list(DISTINCT error_type), shown FROM "
+        "(SELECT *, trim(csv_line, chr(9) || chr(10) || chr(13) || ' ') AS shown "
+        "FROM reject_errors JOIN reject_scans USING (scan_id, file_id) "
+        "WHERE scan_id = (SELECT max(scan_id) FROM reject_scans)) WHERE shown <> '' GROUP BY ALL"
+    ).fetchall()
+    files = {str(path): k for k, path in enumerate(scan.source.paths)}
+    has_quotes = scan.source.has_quotes
+    return [
+        Reject(files[path], place, kinds, "\n" in line or (TOO_LONG in kinds and has_quotes))
+        for path, place, kinds, line in found
+    ]
 
 
 def _first_error(

@@ -7,7 +7,7 @@ import mmap
 import re
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -167,6 +167,7 @@ def delimited_scans(files: list[File], work: Work, delimiter: str | None = None)
 
 def delimited_scan(text: Text, dialect: Dialect, work: Work) -> Scan:
     """Triples, or pairs, in lines that are cut as the dialect says."""
+    text = replace(text, marks=text.marks - {dialect.delimiter.encode()})  # not within fields
     lines = Lines(
         (text.path,),
         (text.name,),
