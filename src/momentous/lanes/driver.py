@@ -119,7 +119,7 @@ class Driver:
         made, sums = m.worked(rule, batch.memory, here, (), ())
         memory = rule.write(m, rule.tell(m, batch.memory, here, made, sums))
         shows, ended = memory.outcome.shows, memory.outcome.ended
-        shown = m.choose(shows, rule.shown(memory, here), batch.shown)
+        shown = m.choose(shows, here, batch.shown)
         has_shown = batch.has_shown | shows
         nothing_new = m.no(has_shown) & ended  # then it is where the method stands
         shown = m.case(
