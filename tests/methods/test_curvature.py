@@ -18,7 +18,7 @@ from momentous.core.oracle import Sample
 from momentous.core.space import Space
 from momentous.methods.classical.curvature import correction, is_of_use
 from momentous.methods.classical.matrix import Matrix
-from momentous.methods.classical.pairs import ListedRows, Pairs, StackedRows
+from momentous.methods.classical.pairs import ListedRows, Pairs, StackedRows, StoredPairs
 
 
 def two_loops(g, pairs):
@@ -140,6 +140,24 @@ def test_a_stored_memory_has_the_same_bits(kind):
             assert directions[0] == directions[1]
             old, new = (extend(c, Host.of(space), there, samples[-1]) for c in (old, new))
             there = samples[-1]
+
+
+@pytest.mark.parametrize("count", [3, 7])  # not full, and full
+def test_pairs_of_a_checkpoint_of_the_last_release_are_read(count):
+    """There they stand in the order of age, s_1, y_1, s_2, ..., with the triangles of products."""
+    samples, pairs = walk(9, count + 1)
+    space, pairs = Space(samples[0].point), pairs[-5:]
+    S, Y = (np.array(rows) for rows in zip(*pairs, strict=True))
+    g = samples[-1].gradient
+    triangles = [tuple(np.triu(a @ Y.T).ravel().tolist()) for a in (S, Y)]
+    vectors = tuple(v for pair in pairs for v in pair)
+    s, y = pairs[-1]
+    stored = StoredPairs(
+        5, vectors, float(s @ y / (y @ y)), *triangles, tuple(np.vecdot(S, Y).tolist()),
+        tuple(float(v @ g) for v in vectors),
+    )  # fmt: skip
+    found = stored.unpacked(space).descent(Host.of(space), g)
+    np.testing.assert_allclose(found, two_loops(g, pairs), rtol=1e-9)
 
 
 def test_a_pair_without_curvature_is_not_taken():
