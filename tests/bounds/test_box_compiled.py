@@ -107,6 +107,7 @@ def test_no_finite_bound_is_no_bound():
 def test_the_solution_is_differentiated_by_arguments_and_by_bounds():
     A = jnp.array([[2.0, 0.5, 0.0], [0.5, 3.0, 0.2], [0.0, 0.2, 1.0]])
 
+    @jax.jit  # compiled once, and once for the derivatives
     def solution(c, top):
         found = solve(
             lambda x, c: x @ A @ x / 2 + c @ x,

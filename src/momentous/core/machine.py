@@ -125,12 +125,6 @@ class Machine(Arithmetic, Records, Protocol):
     def displaced(self, x: Array, radius: float, seed: int, draw: int, /) -> Array: ...
     def value_noise(self, value: float, /) -> float: ...
 
-    def curvature(
-        self, here: Sample, most: int | None, on_host: FunctionTo[Unchecked], /
-    ) -> Unchecked:
-        """Where L-BFGS keeps so many pairs (None: all of them, as a matrix), still without any, of
-        a run that begins here: on the host, what the function makes of its space."""
-
 
 class BoxMachine(Machine, Protocol):
     """What a rule may use besides where x has bounds, or f a simple term beside it."""
@@ -262,9 +256,6 @@ class Host(Numbers):
         self, work: Pass, vectors: Sequence[Array], numbers: Sequence[float], skip: int = 0
     ) -> tuple[tuple[Array, ...], tuple[float, ...]]:
         return self.space.compute(work, vectors, numbers, None, skip)[:2]
-
-    def curvature(self, here: Sample, most: int | None, on_host: Callable[[Space], R]) -> R:
-        return on_host(self.space)
 
 
 class ArrayMachine:

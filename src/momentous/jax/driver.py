@@ -21,7 +21,7 @@ from momentous.core.status import OUTPUTS, SUCCESSES, Status, is_one_of
 from momentous.jax import vectors
 from momentous.jax.machine import Compiled
 from momentous.jax.vectors import Scalar, Tree, number, select
-from momentous.methods.classical.curvature import ArrayCurvature
+from momentous.methods.classical.curvature import Curvature
 
 UNBOUNDED = int(Status.UNBOUNDED)
 
@@ -144,7 +144,7 @@ class Driver:
             return rule.tell(m, state.memory, here, made, sums)
 
         def is_store(item: Any) -> bool:
-            return isinstance(item, ArrayCurvature)
+            return isinstance(item, Curvature)
 
         def begun() -> Any:
             # Stores begin with zeros, as they are: in a branch they would be copied.

@@ -24,9 +24,6 @@ from momentous.core.space import Array
 from momentous.core.status import RESTARTS, EventKind
 from momentous.jax import vectors
 from momentous.jax.vectors import Limits, Tree, select
-from momentous.methods.classical.curvature import ArrayCurvature
-from momentous.methods.classical.matrix import ArrayMatrix
-from momentous.methods.classical.pairs import ArrayPairs
 
 
 def register_records() -> None:
@@ -219,11 +216,6 @@ class Compiled(ArrayMachine):
         return jnp.sqrt(vectors.distance_squared(a, b))
 
     # What the pairs of L-BFGS need.
-
-    def curvature(self, here: Sample, most: int | None, on_host: Any) -> ArrayCurvature:
-        if most is None:
-            return ArrayMatrix.unknown(self, here)
-        return ArrayPairs.unknown(self, here, most)
 
     def needs(self, condition: Any) -> bool:
         return True

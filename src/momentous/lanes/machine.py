@@ -22,8 +22,6 @@ from momentous.core.passes import Pass
 from momentous.core.record import RECORDS, record, shallow_copy
 from momentous.core.space import Array, Space, to_numpy
 from momentous.core.status import RESTARTS, Event, EventKind
-from momentous.methods.classical.matrix import ArrayMatrix
-from momentous.methods.classical.pairs import ArrayPairs
 
 PLAIN = (bool, int, float)
 # Of matrices that are changed at a time.
@@ -405,10 +403,6 @@ class Lanes(ArrayMachine):
     solve_positive = solve
 
     # What the pairs of L-BFGS need.
-
-    def curvature(self, here: Any, most: int | None, on_host: Callable[[Space], Any]) -> Any:
-        m: Any = self  # without what bounds need
-        return ArrayMatrix.unknown(m, here) if most is None else ArrayPairs.unknown(m, here, most)
 
     def needs(self, condition: Any) -> bool:
         """Does it hold in a lane, as far as is known?"""

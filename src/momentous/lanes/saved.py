@@ -46,7 +46,7 @@ def write(checkpoint: Checkpoint, saved: Saved, driver: Driver, starts: Array) -
             return item
         if isinstance(item, tuple | list):
             return {"list": [pack(part) for part in item], "tuple": isinstance(item, tuple)}
-        if hasattr(item, "packed"):  # the pairs of L-BFGS on the host
+        if getattr(item, "is_on_host", False):  # the pairs of L-BFGS of a single run
             return {"packed": pack(item.packed())}
         if hasattr(item, "shape"):
             number = index.setdefault(id(item), len(arrays))
