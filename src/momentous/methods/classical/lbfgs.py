@@ -140,9 +140,9 @@ class LBFGS(Rule[LBFGSMemory]):
         return Wolfe(self.sufficient_decrease, self.curvature, self.max_trials)
 
     def begin(self, m: Machine, here: Sample, goal: Goal) -> LBFGSMemory:
-        curvature = self._no_pairs(m)
+        curvature: Curvature = self._no_pairs(m)
         if not isinstance(m, Host):
-            curvature.way = line_from(m, here, UNIT, True)
+            curvature = m.but(curvature, way=line_from(m, here, UNIT, True))
         rounding, outcome = Rounding.at(m, here.value), Outcome(0.0, m.no_events)
         short = self.memory is None or self.memory <= LBFGS_CONSTANTS.most_corrected_pairs
         corrects = short if m.penalty is None else False  # with a term values are not of f alone
