@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from momentous.testbed import Entry, cutest_names, halves, suite
-from momentous.testbed.suite import _split
+from momentous.testbed.suite import split
 
 ENTRIES = suite()
 SMALL = suite(max_dimension=10_000)
@@ -57,7 +57,7 @@ def test_an_entry_takes_arrays_of_any_library(entry):
     np.testing.assert_allclose(np.asarray(g), expected_g, rtol=1e-9, atol=1e-9)
 
 
-def test_the_size_can_be_limited_and_does_not_move_the_split():
+def test_the_size_can_be_limited_and_does_not_move_thesplit():
     for limit in (10, 1000):
         small = suite(limit)
         assert [e.name for e in small] == [e.name for e in ENTRIES if e.dimension <= limit]
@@ -66,7 +66,7 @@ def test_the_size_can_be_limited_and_does_not_move_the_split():
         }.items()
 
 
-def test_cutest_comes_on_top_and_does_not_move_the_split():
+def test_cutest_comes_on_top_and_does_not_move_thesplit():
     entries = suite(cutest=True)
     assert [(e.name, e.held_back) for e in entries[: len(ENTRIES)]] == [
         (e.name, e.held_back) for e in ENTRIES
@@ -93,10 +93,10 @@ def test_halves_are_of_equal_size_also_where_problems_are_large():
         assert all(e.held_back for e in held_back)
 
 
-def test_the_split_depends_on_places_alone():
+def test_thesplit_depends_on_places_alone():
     def make():
         raise AssertionError("nothing is built for the split")
 
     rows = [(name, 1, make) for name in "abc"]
-    entries = _split({"one": rows, "two": rows[:2]})
+    entries = split({"one": rows, "two": rows[:2]})
     assert [e.held_back for e in entries] == [False, True, False, True, False]

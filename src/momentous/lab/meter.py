@@ -18,8 +18,7 @@ import numpy as np
 from momentous.core.acceptance import has_risen
 from momentous.lab.record import COLUMNS, Ended, Outcome, RunInfo, RunRecord, setup
 from momentous.testbed import Problem
-from momentous.testbed.maps import MapProblem
-from momentous.testbed.problem import Vector
+from momentous.testbed.problem import MapProblem, Vector
 
 NEVER = 10**9  # iterations or evaluations: a limit that is never met
 REMEMBERED = 4  # points of which image and value are kept

@@ -9,8 +9,13 @@ device. Only the problems of CUTEst are for NumPy alone. `suite` lists what meth
 from momentous.testbed.chains import carmon_chain, nested_chain, second_order_chain
 from momentous.testbed.classics import dixon_price, powell, qing, rosenbrock
 from momentous.testbed.cutest import cutest, cutest_names
-from momentous.testbed.loss_sums import generalised_linear, robust_regression, separable
-from momentous.testbed.losses import LOSSES, Loss
+from momentous.testbed.losses import (
+    LOSSES,
+    Loss,
+    generalised_linear,
+    robust_regression,
+    separable,
+)
 from momentous.testbed.matrices import (
     factorisation,
     matrix_completion,

@@ -1,4 +1,4 @@
-"""A test problem: a smooth function, what is known about it, its data, and where to start."""
+"""Test problems: a smooth function or a descent map, what is known about it, and where to start."""
 
 import math
 from collections.abc import Callable
@@ -11,11 +11,16 @@ from array_api_compat import array_namespace
 from array_api_compat import device as device_of
 from numpy.typing import ArrayLike, NDArray
 
+from momentous.io.types import AnyArray
+
 Array = Any
 """An array of any library that follows the array API standard."""
 
 Vector = NDArray[np.float64]
 """What the testbed itself stores: NumPy, double precision."""
+
+Matrix = AnyArray
+"""NumPy's, of two dimensions or more."""
 
 Rng = int | np.random.Generator | None
 
@@ -74,6 +79,40 @@ class Problem:
         """
         xp = array_namespace(xp.zeros(1))  # a plain module may lack the standard's arguments
         return xp.asarray(self.start.copy(), dtype=dtype, device=device)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MapProblem:
+    """A descent map T of a flat NumPy vector: f(T(x)) <= f(x), and T(x) = x where f is stationary.
+
+    It is what `momentous.accelerate` takes: the map, the objective that it never raises, a start.
+    Points of a set (probabilities, variances, nonnegative numbers) are written in coordinates that
+    any vector stands for, so that extrapolated points are points as well.
+
+    Where the map knows f at the point that it is given, as an EM step does, ``step_and_value``
+    brings both: then a map and a value cost one call, and a value alone costs a map.
+    """
+
+    name: str  # with the parameters in it
+    description: str = field(repr=False)  # in one sentence
+    start: Vector = field(repr=False)
+    step: Callable[[Vector], Vector] = field(default=None, repr=False)  # type: ignore[assignment]
+    value: Callable[[Vector], float] = field(default=None, repr=False)  # type: ignore[assignment]
+    step_and_value: Callable[[Vector], tuple[Vector, float]] | None = field(
+        default=None, repr=False
+    )
+
+    def __post_init__(self) -> None:
+        both = self.step_and_value
+        if both is not None:
+            object.__setattr__(self, "step", lambda x: both(x)[0])
+            object.__setattr__(self, "value", lambda x: both(x)[1])
+        object.__setattr__(self, "start", frozen(self.start))
+
+    @property
+    def dimension(self) -> int:
+        """Number of variables."""
+        return int(self.start.size)
 
 
 def frozen(point: Vector) -> Vector:

@@ -1,8 +1,9 @@
 """Lists of problems: that on which methods are compared, and a small one for tests."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -10,8 +11,7 @@ from momentous.testbed.chains import carmon_chain, nested_chain, second_order_ch
 from momentous.testbed.classics import dixon_price, powell, qing, rosenbrock
 from momentous.testbed.cutest import LISTED
 from momentous.testbed.cutest import cutest as load
-from momentous.testbed.loss_sums import robust_regression, separable
-from momentous.testbed.losses import LOSSES
+from momentous.testbed.losses import LOSSES, robust_regression, separable
 from momentous.testbed.matrices import (
     factorisation,
     matrix_completion,
@@ -20,26 +20,28 @@ from momentous.testbed.matrices import (
     robust_pca,
 )
 from momentous.testbed.networks import autoencoder, mlp_classifier
-from momentous.testbed.problem import Problem
+from momentous.testbed.problem import MapProblem, Problem
 from momentous.testbed.saddles import flat_saddle, saddle
 from momentous.testbed.transforms import rotated, scaled, shifted
 
+P = TypeVar("P", Problem, MapProblem)
 Instance = tuple[str, int, Callable[[], Problem]]
 """Name, dimension, and how to build it."""
 
 
 @dataclass(frozen=True)
-class Entry:
+class Entry(Generic[P]):
     """A problem of the list, built only when it is needed: some have a million variables."""
 
     name: str
     family: str  # what it is an instance of: "rosenbrock", "chain", "network", "cutest", ...
     dimension: int
-    make: Callable[[], Problem]
+    make: Callable[[], P]
     held_back: bool  # not looked at when defaults were chosen; see `suite` for the rule
+    maps: int | None = None  # of a descent map: so many plain maps at most set the goal
 
 
-def suite(max_dimension: int | None = None, *, cutest: bool = False) -> list[Entry]:
+def suite(max_dimension: int | None = None, *, cutest: bool = False) -> list[Entry[Problem]]:
     """The problems on which methods are compared, in a fixed order.
 
     Half of them are held back: whoever chooses a default method or a default parameter looks at the
@@ -53,21 +55,31 @@ def suite(max_dimension: int | None = None, *, cutest: bool = False) -> list[Ent
     families = _families()
     if cutest:
         families["cutest"] = [(name, n, partial(load, name)) for name, (n, *_) in LISTED.items()]
-    entries = _split(families)
-    return [e for e in entries if max_dimension is None or e.dimension <= max_dimension]
+    return up_to(max_dimension, split(families))
 
 
-def halves(entries: Iterable[Entry]) -> tuple[list[Entry], list[Entry]]:
+def halves(entries: Iterable[Entry[P]]) -> tuple[list[Entry[P]], list[Entry[P]]]:
     """Those to choose by, and those held back."""
     entries = list(entries)
     return [e for e in entries if not e.held_back], [e for e in entries if e.held_back]
 
 
-def _split(families: dict[str, list[Instance]]) -> Iterator[Entry]:
-    for number, (family, instances) in enumerate(families.items()):
-        for place, instance in enumerate(instances):
-            name, dimension, make = instance
-            yield Entry(name, family, dimension, make, (number + place) % 2 == 1)
+def up_to(max_dimension: int | None, entries: Iterable[Entry[P]]) -> list[Entry[P]]:
+    """The entries with at most so many variables."""
+    return [e for e in entries if max_dimension is None or e.dimension <= max_dimension]
+
+
+def split(
+    families: Mapping[
+        str, Sequence[tuple[str, int, Callable[[], P]] | tuple[str, int, Callable[[], P], int]]
+    ],
+) -> list[Entry[P]]:
+    """Within a family every second problem is held back; every second family begins with one."""
+    return [
+        Entry(name, family, dimension, make, (number + place) % 2 == 1, *maps)
+        for number, (family, instances) in enumerate(families.items())
+        for place, (name, dimension, make, *maps) in enumerate(instances)
+    ]
 
 
 def _families() -> dict[str, list[Instance]]:

@@ -18,17 +18,18 @@ from momentous.lab.compare.sweeps import SMALL, compared_maps, sweep
 from momentous.lab.compare.verdicts import shares
 from momentous.lab.meter import Limits, MapMeter, StopError, run_metered
 from momentous.lab.record import Ended
-from momentous.testbed.maps import MapEntry, MapProblem
+from momentous.testbed.maps import MapProblem
 from momentous.testbed.maps.expectation import poisson_mixture, soft_means
 from momentous.testbed.maps.majorise import bradley_terry
+from momentous.testbed.suite import Entry
 
 WIDE = Limits(tol=0.0)
 RULES = Rules(rtol=1e-6, tol=None, max_evaluations=20_000, max_time=60.0, separate=False, seed=0,
               repeats=1)  # fmt: skip
 EASY = [
-    MapEntry("poisson-mixture-3", "mixture", 3, poisson_mixture, False, 200),
-    MapEntry("soft-means-60x2-3", "mixture", 6, partial(soft_means, 60, 2, 3), True, 200),
-    MapEntry("bradley-terry-8", "majorise", 8, partial(bradley_terry, 8, 10), True, 100),
+    Entry("poisson-mixture-3", "mixture", 3, poisson_mixture, False, 200),
+    Entry("soft-means-60x2-3", "mixture", 6, partial(soft_means, 60, 2, 3), True, 200),
+    Entry("bradley-terry-8", "majorise", 8, partial(bradley_terry, 8, 10), True, 100),
 ]
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from momentous.api import accelerate
 from momentous.lab.meter import MapMeter
-from momentous.testbed.maps.problem import Vector
+from momentous.testbed.problem import Vector
 
 
 def plain(meter: MapMeter, x: Vector) -> str:

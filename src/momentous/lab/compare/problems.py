@@ -11,12 +11,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from momentous.testbed import Problem
-from momentous.testbed.maps import MapEntry, MapProblem
-from momentous.testbed.problem import Vector
+from momentous.testbed.problem import MapProblem, Vector
 from momentous.testbed.suite import Entry
 
 AnyProblem = Problem | MapProblem
-AnyEntry = Entry | MapEntry
+AnyEntry = Entry[Problem] | Entry[MapProblem]
 UserFunction = tuple[str, Callable[[Vector], tuple[float, Vector]], ArrayLike]
 """Name, function that returns value and gradient, x0."""
 OneProblem = AnyProblem | AnyEntry | UserFunction
@@ -24,7 +23,7 @@ P = TypeVar("P", Problem, MapProblem)
 PLAIN_MAPS = 1000  # that set the goal on a map that is given as it is
 
 
-def select(patterns: Iterable[str], entries: Sequence[Entry]) -> list[Entry]:
+def select(patterns: Iterable[str], entries: Sequence[Entry[Problem]]) -> list[Entry[Problem]]:
     """The entries that names, families or patterns (``rosenbrock-*``) stand for, in their order.
 
     A pattern that nothing matches is a ValueError, which says the nearest names.
@@ -69,13 +68,13 @@ class Given(Generic[P]):
 
 
 def _is_one(problems: object) -> bool:
-    return isinstance(problems, AnyProblem | AnyEntry) or (
+    return isinstance(problems, AnyProblem | Entry) or (
         isinstance(problems, tuple) and len(problems) == 3 and isinstance(problems[0], str)
     )
 
 
 def _as_entry(problem: Any) -> AnyEntry:
-    if isinstance(problem, AnyEntry):
+    if isinstance(problem, Entry):
         return problem
     if not _is_one(problem):
         raise TypeError(
@@ -87,7 +86,7 @@ def _as_entry(problem: Any) -> AnyEntry:
         problem = Problem(name=name, description="", start=x0, value_and_gradient=fun)
     name, size = problem.name, problem.dimension
     if isinstance(problem, MapProblem):
-        return MapEntry(name, name, size, Given(problem), False, PLAIN_MAPS)
+        return Entry(name, name, size, Given(problem), False, PLAIN_MAPS)
     return Entry(name, name, size, Given(problem), False)
 
 

@@ -10,14 +10,20 @@ from pathlib import Path
 
 import numpy as np
 
-from momentous.lab.compare.problems import AnyEntry, AnyProblem, Given, OneProblem, as_entries
+from momentous.lab.compare.problems import (
+    PLAIN_MAPS,
+    AnyEntry,
+    AnyProblem,
+    Given,
+    OneProblem,
+    as_entries,
+)
 from momentous.lab.compare.solvers import Methods, Solver, as_solvers
 from momentous.lab.compare.table import Comparison, ComparisonInfo, Row
 from momentous.lab.meter import NEVER, Limits, NotApplicableError, TimedInfo
 from momentous.lab.progress import Show, show_parts
 from momentous.lab.record import Ended, Outcome, RunRecord, finished_run, path_of_run, setup
-from momentous.testbed.maps import MapProblem
-from momentous.testbed.maps.suite import MapEntry
+from momentous.testbed.problem import MapProblem
 
 SHORT_TIME = 0.1  # seconds
 VALUE_SHARE = 1e-10  # of the decrease: the goal on a map is met within it, since values are rounded
@@ -166,8 +172,7 @@ def _run_all(
 def _path(folder: Path, entry: AnyEntry, solver: Solver, rules: Rules) -> Path:
     """That of a finished run: another one for another tolerance, or another solver of the name."""
     given = entry.make.fingerprint if isinstance(entry.make, Given) else []
-    maps = entry.maps if isinstance(entry, MapEntry) else None
-    settings = [entry.name, solver.name, solver.parameters, asdict(rules), given, maps]
+    settings = [entry.name, solver.name, solver.parameters, asdict(rules), given, entry.maps]
     return path_of_run(folder, f"{entry.name}--{solver.name}", settings)
 
 
@@ -193,9 +198,9 @@ def _made(entry: AnyEntry, rules: Rules) -> Start:
     """Uncounted: it sets the goal, and warms up what the function compiles or keeps."""
     try:
         with np.errstate(all="ignore"):
-            if isinstance(entry, MapEntry):
-                return plain_start(entry.make(), entry.maps, rules)
             problem = entry.make()
+            if isinstance(problem, MapProblem):
+                return plain_start(problem, entry.maps or PLAIN_MAPS, rules)
             fun, gradient = problem.value_and_gradient(problem.start)
             minimum = problem.minimum if problem.minimum_is_exact else None
             return Start(problem, float(fun), float(np.linalg.norm(gradient)), minimum)

@@ -17,7 +17,6 @@ from momentous.lab.compare.table import Comparison, Row, merged
 from momentous.lab.compare.verdicts import by_run
 from momentous.lab.outside import OUTSIDE_SOLVERS
 from momentous.methods.registry import AUTO, REGISTRY
-from momentous.testbed.maps import MapEntry
 
 # The second run is for counts, which say little new where evaluations are expensive.
 SEPARATE_UP_TO = 10_000  # variables
@@ -122,7 +121,7 @@ MAPS = Scoreboard(
 def _is_run_twice(entry: AnyEntry) -> bool:
     """Is value and gradient from one call, and then from two?"""
     small = entry.dimension <= SEPARATE_UP_TO and entry.family != NOT_SEPARATE
-    return small and not isinstance(entry, MapEntry)
+    return small and entry.maps is None
 
 
 def _require_same_rules(old: Row, new: Row) -> None:

@@ -29,7 +29,7 @@ from momentous.lab.outside import OUTSIDE_SOLVERS, run_outside
 from momentous.lab.record import Ended, Json, Outcome, RunRecord, setup
 from momentous.methods.registry import REGISTRY, method_class, requirements
 from momentous.testbed import Problem
-from momentous.testbed.maps import MapProblem
+from momentous.testbed.problem import MapProblem
 
 OneMethod = str | Method | type[Method]
 Methods = OneMethod | Iterable[OneMethod] | Mapping[str, OneMethod]

@@ -1,22 +1,23 @@
 """The descent maps under comparison: those of the testbed, and sweeps over low-rank factors."""
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 
 from momentous.lowrank import LowRankObjective, Ratings, Sweep
-from momentous.testbed.maps import MapEntry, MapProblem, map_suite
-from momentous.testbed.maps.problem import Rng, Vector
-from momentous.testbed.maps.suite import Instance, split
+from momentous.testbed.maps import MapProblem, map_suite
+from momentous.testbed.problem import Rng, Vector
+from momentous.testbed.suite import Entry, split, up_to
 
 SMALL = "small"  # 300 x 200 with a fifth of the entries; other names are those of twins
 
 
-def compared_maps(max_dimension: int | None = None) -> list[MapEntry]:
+def compared_maps(max_dimension: int | None = None) -> list[Entry[MapProblem]]:
     """All of them, in a fixed order; sweeps last."""
     few = partial(sweep, SMALL, 5)
     many = partial(sweep, "ml-100k", 10)
-    sweeps: list[Instance] = [
+    sweeps: list[tuple[str, int, Callable[[], MapProblem], int]] = [
         ("sweep-squared-small-5-0", 2500, partial(few, "squared", 0.0), 400),
         ("sweep-squared-small-5-2", 1000, partial(few, "squared", 2.0), 400),
         ("sweep-logistic-small-5-1", 2500, partial(few, "logistic", 1.0), 400),
@@ -25,8 +26,7 @@ def compared_maps(max_dimension: int | None = None) -> list[MapEntry]:
         ("sweep-logistic-ml-100k-10-5", 26250, partial(many, "logistic", 5.0), 200),
         ("sweep-implicit-ml-100k-10-5", 9430, partial(many, "implicit", 5.0), 200),
     ]
-    entries = [*map_suite(), *split({"sweep": sweeps})]
-    return [e for e in entries if max_dimension is None or e.dimension <= max_dimension]
+    return up_to(max_dimension, [*map_suite(), *split({"sweep": sweeps})])
 
 
 def sweep(data: str, rank: int, loss: str, ridge: float) -> MapProblem:

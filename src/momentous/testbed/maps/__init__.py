@@ -3,7 +3,7 @@
 Every factory returns a `MapProblem`: the map, its objective and a start, in flat NumPy vectors.
 """
 
-from momentous.testbed.maps.problem import MapProblem
-from momentous.testbed.maps.suite import MapEntry, map_suite
+from momentous.testbed.maps.suite import map_suite
+from momentous.testbed.problem import MapProblem
 
-__all__ = ["MapEntry", "MapProblem", "map_suite"]
+__all__ = ["MapProblem", "map_suite"]

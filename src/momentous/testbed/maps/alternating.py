@@ -3,7 +3,7 @@
 import numpy as np
 from scipy.special import logsumexp
 
-from momentous.testbed.maps.problem import MapProblem, Matrix, Rng, Vector
+from momentous.testbed.problem import MapProblem, Matrix, Rng, Vector
 
 
 def sinkhorn(rows: int, columns: int, entropy: float = 0.02, rng: Rng = 0) -> MapProblem:

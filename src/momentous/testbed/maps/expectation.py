@@ -15,7 +15,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.special import gammaln, logsumexp
 
-from momentous.testbed.maps.problem import MapProblem, Matrix, Rng, Vector
+from momentous.testbed.problem import MapProblem, Matrix, Rng, Vector
 
 # How often 0, 1, ..., 9 death notices of women aged 80 and over stood in The Times on one day of
 # the years 1910 to 1912: V. Hasselblad, J. Amer. Stat. Assoc. 64 (1969), table 1.
@@ -68,24 +68,13 @@ def gaussian_mixture(
     means = apart * _directions(rng, k, d)
     label = rng.integers(k, size=observations)
     points = means[label] + rng.standard_normal((observations, d))
-    lower = np.tril_indices(d)
-    diagonal = np.flatnonzero(lower[0] == lower[1])
-    columns = lower[0].size
-
-    def split(x: Vector) -> tuple[Vector, Matrix, Matrix]:
-        packed = x[k + k * d :].reshape(k, columns).copy()
-        packed[:, diagonal] = np.exp(packed[:, diagonal])
-        factors = np.zeros((k, d, d))
-        factors[:, lower[0], lower[1]] = packed
-        return x[:k], x[k : k + k * d].reshape(k, d), factors
 
     def join(sizes: Vector, means: Matrix, factors: Matrix) -> Vector:
-        packed = factors[:, lower[0], lower[1]]
-        packed[:, diagonal] = np.log(packed[:, diagonal])
-        return np.concatenate([np.log(sizes), means.ravel(), packed.ravel()])
+        return np.concatenate([np.log(sizes), means.ravel(), _pack(factors).ravel()])
 
     def both(x: Vector) -> tuple[Vector, float]:
-        weights, centres, factors = split(x)
+        weights, centres = x[:k], x[k : k + k * d].reshape(k, d)
+        factors = _unpack(x[k + k * d :].reshape(k, -1), d)
         logs = np.empty((observations, k))
         for j in range(k):
             away = solve_triangular(factors[j], (points - centres[j]).T, lower=True)
@@ -223,33 +212,44 @@ def student(observations: int, dimension: int, freedom: float = 1.0, rng: Rng = 
     mixing = rng.standard_normal((d, d))
     tails = np.sqrt(rng.chisquare(freedom, observations) / freedom)
     points = (rng.standard_normal((observations, d)) / tails[:, None]) @ mixing.T
-    lower = np.tril_indices(d)
-    diagonal = np.flatnonzero(lower[0] == lower[1])
 
     def both(x: Vector) -> tuple[Vector, float]:
-        packed = x[d:].copy()
-        packed[diagonal] = np.exp(packed[diagonal])
-        factor = np.zeros((d, d))
-        factor[lower] = packed
+        factor = _unpack(x[d:], d)
         away = solve_triangular(factor, (points - x[:d]).T, lower=True)
         squares = np.sum(away * away, axis=0)
-        value = np.mean(0.5 * (freedom + d) * np.log1p(squares / freedom)) + x[d:][diagonal].sum()
+        value = np.mean(0.5 * (freedom + d) * np.log1p(squares / freedom))
+        value += np.log(np.diag(factor)).sum()
         weights = (freedom + d) / (freedom + squares)
         centre = weights @ points / weights.sum()
         rest = points - centre
-        packed = np.linalg.cholesky((weights[:, None] * rest).T @ rest / observations)[lower]
-        packed[diagonal] = np.log(packed[diagonal])
-        return np.concatenate([centre, packed]), float(value)
+        factor = np.linalg.cholesky((weights[:, None] * rest).T @ rest / observations)
+        return np.concatenate([centre, _pack(factor)]), float(value)
 
     # Medians and their spread: moments do not exist.
-    spread = np.linalg.cholesky(np.diag(np.median(points**2, axis=0)))[lower]
-    spread[diagonal] = np.log(spread[diagonal])
+    spread = _pack(np.linalg.cholesky(np.diag(np.median(points**2, axis=0))))
     return MapProblem(
         name=f"student-{observations}x{d}-{freedom:g}",
         description="EM for location and scatter of a multivariate t distribution",
         start=np.concatenate([np.median(points, axis=0), spread]),
         step_and_value=_guarded(both),
     )
+
+
+def _pack(factors: Matrix) -> Matrix:
+    """Lower triangles row by row, with the logarithm of their diagonals."""
+    rows, columns = np.tril_indices(factors.shape[-1])
+    packed = factors[..., rows, columns]
+    packed[..., rows == columns] = np.log(packed[..., rows == columns])
+    return packed
+
+
+def _unpack(packed: Matrix, size: int) -> Matrix:
+    """The triangles that `_pack` took."""
+    rows, columns = np.tril_indices(size)
+    factors = np.zeros((*packed.shape[:-1], size, size))
+    factors[..., rows, columns] = packed
+    factors[..., range(size), range(size)] = np.exp(packed[..., rows == columns])
+    return factors
 
 
 def _directions(rng: np.random.Generator, count: int, dimension: int) -> Matrix:

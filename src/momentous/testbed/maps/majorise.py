@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import xlogy
 
 from momentous.io.types import JsonObject
-from momentous.testbed.maps.problem import MapProblem, Matrix, Rng, Vector
+from momentous.testbed.problem import MapProblem, Matrix, Rng, Vector
 
 TINY = 1e-300  # added to what is divided by, where 0/0 may come up
 

@@ -1,9 +1,11 @@
 """Proximal gradient steps: a gradient step on the smooth part, then the map of the other part."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 from momentous.io.types import AnyArray
-from momentous.testbed.maps.problem import MapProblem, Rng, Vector
+from momentous.testbed.problem import MapProblem, Rng, Vector
 
 
 def lasso(
@@ -21,17 +23,15 @@ def lasso(
     lipschitz = float(np.linalg.norm(A, 2)) ** 2 / samples
     penalty = weight * float(np.abs(A.T @ b).max()) / samples
 
-    def both(x: Vector) -> tuple[Vector, float]:
+    def smooth(x: Vector) -> tuple[float, Vector]:
         rest = A @ x - b
-        value = 0.5 * float(rest @ rest) / samples + penalty * float(np.abs(x).sum())
-        moved = x - A.T @ rest / (samples * lipschitz)
-        return np.sign(moved) * np.maximum(np.abs(moved) - penalty / lipschitz, 0.0), value
+        return 0.5 * float(rest @ rest) / samples, A.T @ rest / (samples * lipschitz)
 
     return MapProblem(
         name=f"lasso-{samples}x{variables}",
         description="iterative shrinkage for the lasso",
         start=np.zeros(variables),
-        step_and_value=both,
+        step_and_value=_shrinking(smooth, penalty, lipschitz),
     )
 
 
@@ -70,19 +70,31 @@ def sparse_logistic(
     lipschitz = float(np.linalg.norm(A, 2)) ** 2 / (4 * samples)
     penalty = weight * float(np.abs(signed.sum(axis=0)).max()) / (2 * samples)
 
-    def both(x: Vector) -> tuple[Vector, float]:
+    def smooth(x: Vector) -> tuple[float, Vector]:
         margins = signed @ x
-        value = float(np.mean(np.logaddexp(0.0, -margins))) + penalty * float(np.abs(x).sum())
         slope = -signed.T @ np.exp(-np.logaddexp(0.0, margins)) / samples
-        moved = x - slope / lipschitz
-        return np.sign(moved) * np.maximum(np.abs(moved) - penalty / lipschitz, 0.0), value
+        return float(np.mean(np.logaddexp(0.0, -margins))), slope / lipschitz
 
     return MapProblem(
         name=f"sparse-logistic-{samples}x{variables}",
         description="proximal gradients for a sparse logistic regression",
         start=np.zeros(variables),
-        step_and_value=both,
+        step_and_value=_shrinking(smooth, penalty, lipschitz),
     )
+
+
+def _shrinking(
+    smooth: Callable[[Vector], tuple[float, Vector]], penalty: float, lipschitz: float
+) -> Callable[[Vector], tuple[Vector, float]]:
+    """The step with an l1 penalty beside a smooth part that gives its value and gradient/L."""
+
+    def both(x: Vector) -> tuple[Vector, float]:
+        value, step = smooth(x)
+        moved = x - step
+        image = np.sign(moved) * np.maximum(np.abs(moved) - penalty / lipschitz, 0.0)
+        return image, value + penalty * float(np.abs(x).sum())
+
+    return both
 
 
 def _correlated(

@@ -1,37 +1,12 @@
 """The descent maps on which `accelerate` is compared with other accelerations."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
-from momentous.testbed.maps.problem import MapProblem
-
-Instance = tuple[str, int, Callable[[], MapProblem], int]
-"""Name, dimension, how to build it, and how many plain maps at most set the goal."""
+from momentous.testbed.problem import MapProblem
+from momentous.testbed.suite import Entry, split
 
 
-@dataclass(frozen=True)
-class MapEntry:
-    """A map problem of the list, built only when it is needed."""
-
-    name: str
-    family: str
-    dimension: int
-    make: Callable[[], MapProblem]
-    held_back: bool  # not looked at when defaults were chosen
-    maps: int  # so many plain maps at most set the goal
-
-
-def split(families: dict[str, list[Instance]]) -> list[MapEntry]:
-    """Within a family every second problem is held back; every second family begins with one."""
-    return [
-        MapEntry(name, family, dimension, make, (number + place) % 2 == 1, maps)
-        for number, (family, instances) in enumerate(families.items())
-        for place, (name, dimension, make, maps) in enumerate(instances)
-    ]
-
-
-def map_suite() -> list[MapEntry]:
+def map_suite() -> list[Entry[MapProblem]]:
     """The maps in a fixed order, half of them held back from choosing defaults by."""
     # Here: they load scipy.special, which those who only compare functions need not wait for.
     from momentous.testbed.maps.alternating import lloyd, sinkhorn, tensor_factors
