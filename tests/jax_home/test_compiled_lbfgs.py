@@ -203,7 +203,7 @@ def test_pairs_are_dropped_where_rounding_is_reached():
     """Of many starts, as rounding may also lead to a gradient of zero."""
     starts = np.tile([-1.2, 1.0], 5) + 0.05 * np.random.default_rng(0).standard_normal((20, 10))
     options = {"method": "lbfgs", "memory": 10, "tol": 0.0, "max_evaluations": 1000}
-    found = jax.vmap(lambda x: solve(rosenbrock, x, **options))(starts)
+    found = jax.jit(jax.vmap(lambda x: solve(rosenbrock, x, **options)))(starts)
     dropped = np.asarray(found.restarts) >= 1
     assert dropped.any()
     assert set(np.asarray(found.status)[dropped].tolist()) == {int(Status.NO_PROGRESS)}
@@ -216,19 +216,29 @@ def test_a_run_that_moves_goes_along_the_direction_of_its_new_point(memory):
     x0, elsewhere = np.array([-1.2, 1.0, 0.5, 0.8]), np.array([0.3, -0.4, 0.9, 0.1])
     both = jax.value_and_grad(rosenbrock)
 
-    def next_point(m, array):
+    def next_point(m, array, compiled):
         def evaluate(x):
             value, gradient = both(x)
             return Sample(array(x), float(value), array(gradient), float(np.linalg.norm(gradient)))
 
-        memory = rule.write(m, rule.begin(m, evaluate(x0), goal))
-        for _ in range(6):
-            here = evaluate(rule.ask(m, memory).point)
+        @compiled
+        def told(memory, here):
             memory = rule.write(m, rule.tell(m, memory, here, (), ()))
-        return rule.ask(m, rule.move(m, memory, evaluate(elsewhere), goal)).point
+            return memory, rule.ask(m, memory).point
 
-    compiled = next_point(Compiled(jnp.array(x0), None), jnp.asarray)
-    np.testing.assert_allclose(compiled, next_point(Host(Space(x0)), np.asarray), rtol=1e-9)
+        @compiled
+        def moved(memory, here):
+            return rule.ask(m, rule.move(m, memory, here, goal)).point
+
+        memory = rule.begin(m, evaluate(x0), goal)
+        point = rule.ask(m, memory).point
+        for _ in range(6):
+            memory, point = told(memory, evaluate(point))
+        return moved(memory, evaluate(elsewhere))
+
+    with_jax = next_point(Compiled(jnp.array(x0), None), jnp.asarray, jax.jit)
+    on_host = next_point(Host(Space(x0)), np.asarray, lambda function: function)
+    np.testing.assert_allclose(with_jax, on_host, rtol=1e-9)
 
 
 def test_a_function_without_a_lower_bound_is_called_that():

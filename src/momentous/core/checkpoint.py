@@ -31,7 +31,7 @@ from momentous.core.space import BLAS_ERROR, Array, Space, to_numpy
 from momentous.core.status import EventKind, Status
 from momentous.core.step import Report, RiseLimit, UnderWay
 from momentous.core.stopping import Progress
-from momentous.io.archive import ArchiveError, is_archive, read_archive, write_archive
+from momentous.io.archive import Archive, ArchiveError, is_archive, read_archive, write_archive
 from momentous.io.atomic import permissions_of, previous_path, remove_left_over
 
 KIND, VERSION = "checkpoint", 8
@@ -120,7 +120,7 @@ class Checkpoint:
 
     def save_shard(self, state: RunState, token: int, rank: int) -> None:
         """Write the part of the points that this rank has."""
-        packer = _Packer(tuple(state.best_point.shape))
+        packer = Packer(tuple(state.best_point.shape))
         packer.pack(state)
         arrays = {f"a{i}": packer.arrays[i].reshape(-1) for i in packer.points}
         path, content = shard_path(self.path, token, rank), {"token": token, "rank": rank}
@@ -129,7 +129,7 @@ class Checkpoint:
 
     def save_manifest(self, state: RunState, token: int, sizes: list[int]) -> None:
         """Write the file that names the shards, with all that is not in them."""
-        packer = _Packer(tuple(state.best_point.shape))
+        packer = Packer(tuple(state.best_point.shape))
         packed = packer.pack(state)
         arrays = {f"a{i}": a for i, a in enumerate(packer.arrays) if i not in packer.points}
         packed["shards"] = {"token": token, "sizes": sizes}
@@ -238,7 +238,7 @@ class RunState:
             _require_same(what, 0.0, space.distance(*pair), scale)
 
 
-class _Packer:
+class Packer:
     """Turns a tree of records into JSON, and its arrays into a list in which each stands once."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
@@ -304,19 +304,19 @@ class PackedRun:
     @property
     def method(self) -> dict[str, Any]:
         """`Method.description` of its method."""
-        described: dict[str, Any] = _Unpacker({}, None).unpack(self.tree["fields"]["method"])
+        described: dict[str, Any] = Unpacker({}, None).unpack(self.tree["fields"]["method"])
         return described
 
     def with_method(self, described: dict[str, Any]) -> PackedRun:
         """The same run under a method with other parameters, which the caller knows to fit."""
-        fields = self.tree["fields"] | {"method": _Packer(()).pack(described)}
+        fields = self.tree["fields"] | {"method": Packer(()).pack(described)}
         return PackedRun(self.tree | {"fields": fields}, self.arrays)
 
 
 def packed(state: RunState) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """A run as a tree of plain things, and the arrays that it names; they may share memory with
     the run's."""
-    packer = _Packer(tuple(state.best_point.shape))
+    packer = Packer(tuple(state.best_point.shape))
     tree = packer.pack(state)
     return tree, {f"a{i}": array for i, array in enumerate(packer.arrays)}
 
@@ -326,12 +326,22 @@ def unpacked(
 ) -> RunState:
     """The run that `packed` made these of; whatever is wrong with it is a `CheckpointError`."""
     try:
-        return _Unpacker(arrays, space).state(tree)
+        return Unpacker(arrays, space).state(tree)
     except CheckpointError:
         raise
     except (*MALFORMED, RuntimeError) as error:  # of PyTorch's tensors, or of a tree too deep
         what = " ".join(str(error).split())[:200]
         raise CheckpointError(f"is damaged ({type(error).__name__}: {what})") from error
+
+
+def read_checkpoint(path: str | os.PathLike[str]) -> Archive:
+    """What is in the file."""
+    try:
+        return read_archive(path, KIND, VERSION)
+    except FileNotFoundError:
+        raise FileNotFoundError(f"there is no checkpoint {path} to resume from") from None
+    except ArchiveError as error:
+        raise CheckpointError(str(error)) from error
 
 
 def load(
@@ -346,12 +356,7 @@ def load(
         return path
     if isinstance(path, PackedRun):
         return unpacked(path.tree, path.arrays, space)
-    try:
-        archive = read_archive(path, KIND, VERSION)
-    except FileNotFoundError:
-        raise FileNotFoundError(f"there is no checkpoint {path} to resume from") from None
-    except ArchiveError as error:
-        raise CheckpointError(str(error)) from error
+    archive = read_checkpoint(path)
     try:
         shards = archive.content.get("shards")
         if shards is not None:
@@ -424,7 +429,7 @@ def _from_shards(path: Path, shards: dict[str, Any], space: Space | None) -> dic
     return {name: np.concatenate(parts) for name, parts in pieces.items()}
 
 
-class _Unpacker:
+class Unpacker:
     """The way back, on which everything is checked: fields, their types, and arrays."""
 
     def __init__(self, arrays: dict[str, np.ndarray], space: Space | None):
@@ -498,9 +503,14 @@ class _Unpacker:
                 f"holds a {item['record']}, which is not imported here; import the module that "
                 "defines it, then resume"
             )
-        hints, fields = _hints(cls), item["fields"]
-        _require(set(fields) == set(hints), f"the fields of a {cls.__name__} are not its own")
+        fields = item["fields"]
+        _require(set(fields) == set(_hints(cls)), f"the fields of a {cls.__name__} are not its own")
         made = {name: self.unpack(part) for name, part in fields.items()}
+        whole = self.make_record(cls, made)
+        return whole.unpacked(self._space) if hasattr(whole, "unpacked") else whole
+
+    def make_record(self, cls: type, made: dict[str, Any]) -> Any:
+        hints = _hints(cls)
         for name, value in made.items():
             _require(_fits(value, hints[name]), f"{cls.__name__}.{name} cannot be {value!r}"[:200])
         whole = cls(**made)
@@ -510,7 +520,7 @@ class _Unpacker:
                 norm = self._norms.setdefault(id(whole.gradient), whole.grad_norm)
                 same = norm == whole.grad_norm or norm != norm
                 _require(same, "one gradient has two norms")
-        return whole.unpacked(self._space) if hasattr(whole, "unpacked") else whole
+        return whole
 
     def _array(self, index: int) -> Array:
         if index not in self._made:

@@ -5,7 +5,6 @@ On the host they are Python's and an array library's.  `momentous.jax` has the c
 
 from __future__ import annotations
 
-import functools
 import math
 import operator
 import sys
@@ -251,34 +250,6 @@ class Host(Numbers):
 
     def curvature(self, here: Any, most: int | None, on_host: Callable[[Space], R]) -> R:
         return on_host(self.space)
-
-
-class ArrayMachine:
-    """What machines share whose numbers are arrays."""
-
-    fuses, fused = False, True
-    penalty: Any = None
-    spent: Any = 2  # as the driver says
-    rounding: float
-    case: Any
-    run: Any
-    but = staticmethod(Numbers.but)
-
-    def switch(
-        self, record: R, index: int, functions: Sequence[Callable[..., R]], *given: object
-    ) -> R:
-        makes = [functools.partial(function, self, record, *given) for function in functions]
-        branches = [(index == i, make) for i, make in enumerate(makes[:-1])]
-        return self.case(record, *branches, otherwise=makes[-1])  # type: ignore[no-any-return]
-
-    def worked(self, rule: Any, memory: Any, here: Any, made: Any, sums: Any) -> Any:
-        ask = rule.ask(self, memory)
-        if not ask.vectors:
-            return (), ()
-        return self.run(rule.work, (here.gradient, *ask.vectors), ask.numbers, skip=1)
-
-    def value_noise(self, value: float) -> float:
-        return 8.0 * self.rounding * abs(value)
 
 
 NUMBERS: Arithmetic = Numbers()

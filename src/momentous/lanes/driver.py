@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from momentous.core.acceptance import final_limit, lowest_first, rises, verify_success
 from momentous.core.machine import Host
 from momentous.core.oracle import Sample
 from momentous.core.record import record
-from momentous.core.rule import RUNNING, Goal, Rule
+from momentous.core.rule import RUNNING, Ask, Goal, Rule
 from momentous.core.space import Array
 from momentous.core.status import Ending, Status
 from momentous.core.step import Report
@@ -58,6 +58,15 @@ class Batch:
     code: Any
 
 
+class Asked(NamedTuple):
+    """One evaluation of every lane."""
+
+    point: Array
+    known: Sample  # what is known there ...
+    free: Any  # ... in these lanes, where nothing is to be evaluated
+    work: Ask  # the pass over the gradient that the rule has asked for, if any
+
+
 class Driver:
     """A rule, and when its runs end."""
 
@@ -94,7 +103,7 @@ class Driver:
         usable = m.isfinite(here.value) & m.isfinite(here.grad_norm)
         return m.but(batch, code=m.where(usable, batch.code, MAY_END))
 
-    def ask(self, batch: Batch) -> tuple[Array, Sample, Any]:
+    def ask(self, batch: Batch) -> Asked:
         """Where to evaluate; and what is known there, in the lanes for which that is said."""
         m, last = self.m, batch.last
         ask = self.rule.ask(m, batch.memory)
@@ -103,7 +112,7 @@ class Driver:
         if known.point is not None and known.gradient is not None:
             also = m.same(point, known.point) & m.no(free)
             last, free = m.choose(also, known, last), free | also
-        return point, last, free
+        return Asked(point, last, free, Ask(None, vectors=ask.vectors, numbers=ask.numbers))
 
     def sample(self, point: Array, value: Array, gradient: Array) -> Sample:
         """What an evaluation has found."""
@@ -111,13 +120,13 @@ class Driver:
         norm = m.norm(gradient) if box is None else box.size(m, point, gradient)
         return Sample(point, value, gradient, m.where(m.isfinite(value), norm, math.nan))
 
-    def turn(self, batch: Batch, here: Sample, free: Any) -> Batch:
-        """After an evaluation, which was no new one where it was ``free``."""
+    def turn(self, batch: Batch, here: Sample, asked: Asked) -> Batch:
+        """After an evaluation."""
         m, rule = self.m, self.rule
-        nfev = batch.nfev + m.where(free, 0, 1)
+        nfev = batch.nfev + m.where(asked.free, 0, 1)
         m.spent = 2 * nfev
-        made, sums = m.worked(rule, batch.memory, here, (), ())
-        memory = rule.write(m, rule.tell(m, batch.memory, here, made, sums))
+        work = m.run_pass(rule, asked.work, here)
+        memory = rule.write(m, rule.tell(m, batch.memory, here, *work))
         shows, ended = memory.outcome.shows, memory.outcome.ended
         shown = m.choose(shows, rule.shown(memory, here), batch.shown)
         has_shown = batch.has_shown | shows
@@ -186,8 +195,6 @@ class Driver:
         """
         space, rule, memory, shown = machine.space, self.rule, lane.memory, lane.shown
         outcome = memory.outcome
-        if hasattr(outcome.events, "listed"):
-            memory.outcome = outcome = Host.but(outcome, events=outcome.events.listed())
         progress = Progress(
             nit=lane.nit, nfev=self.values * lane.nfev, njev=lane.nfev, restarts=lane.restarts,
             grad_norm=shown.grad_norm, start_fun=lane.start_value, start_norm=lane.start_norm,
@@ -200,8 +207,7 @@ class Driver:
         if outcome.status != RUNNING and outcome.ended:
             own = rule.ending(memory, shown, Status(outcome.status))
         report = Report(
-            shown, outcome.step_size, outcome.events, own, rule.accepted(memory),
-            rule.noise(memory), limit,
+            shown, outcome.step_size, (), own, rule.accepted(memory), rule.noise(memory), limit,
         )  # fmt: skip
         if shown.grad_norm <= self.tolerance and limit is not None:
             progress.acceptable = not rises(machine, shown, limit)

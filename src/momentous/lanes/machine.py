@@ -10,48 +10,23 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import array_api_compat
 import numpy as np
 
+from momentous.core.array_machine import ArrayMachine
 from momentous.core.box import Box, HostBox
-from momentous.core.machine import ArrayMachine, Branch, Host, Numbers, R
-from momentous.core.passes import Pass
-from momentous.core.record import RECORDS, copied, record
+from momentous.core.machine import Branch, Host, Numbers, R
+from momentous.core.record import RECORDS, copied
 from momentous.core.space import Array, Space, to_numpy
-from momentous.core.status import RESTARTS, Event, EventKind
 from momentous.methods.classical.matrix import ArrayMatrix
 from momentous.methods.classical.pairs import ArrayPairs
 
 PLAIN = (bool, int, float)
 # Of matrices that are changed at a time.
 PIECE_BYTES = 1 << 20
-
-
-@record
-class Events:
-    """The restarts of an iteration; the rest is for a trace, which there is not."""
-
-    count: Any = 0
-    kept: Any = 0  # those whose epoch is not discarded
-    value: Any = 0.0  # the number that explains them
-
-    def __add__(self, other: Events) -> Events:
-        if self is NO_EVENTS or other is NO_EVENTS:
-            return other if self is NO_EVENTS else self
-        return Events(self.count + other.count, self.kept + other.kept, self.value + other.value)
-
-    def listed(self) -> tuple[Event, ...]:
-        """As the host has them, of one lane."""
-        if not self.count:
-            return ()
-        kind = EventKind.RESTART if self.kept else EventKind.ROLLBACK
-        return (Event(kind, float(self.value)),)
-
-
-NO_EVENTS = Events()
 
 
 class Guesses:
@@ -97,8 +72,7 @@ class Lanes(ArrayMachine):
     ``bounds`` are those of all problems, like the array; `box` has those of the lanes.
     """
 
-    no_events, smallest, tiny = NO_EVENTS, Numbers.smallest, Numbers.tiny
-    penalty = None
+    smallest, tiny = Numbers.smallest, Numbers.tiny
     unbegun = staticmethod(Numbers.unbegun)
 
     def __init__(self, like: Array, *, bounds: Box | None = None):
@@ -235,21 +209,7 @@ class Lanes(ArrayMachine):
             return b
         return self._merge(condition, a, b, b)
 
-    # Events, and rules within rules.
-
-    def event(self, kind: EventKind, value: Any, happens: Any = True) -> Events:
-        if kind not in RESTARTS or happens is False:
-            return NO_EVENTS
-        count = self.where(happens, 1, 0)
-        kept = count if kind is EventKind.RESTART else 0
-        return Events(count, kept, self.where(happens, 1.0 * value, 0.0))
-
-    def restarts(self, events: Events) -> Any:
-        """How many there are."""
-        return events.count
-
-    def restarted(self, events: Events) -> Any:
-        return events.kept > 0
+    # Rules within rules.
 
     def passed_on(self, ask: Any, rule: Any) -> Any:
         return type(ask)(ask.point, ask.need, ask.again, ask.known)
@@ -334,27 +294,6 @@ class Lanes(ArrayMachine):
     def _shrunk(self, a: Array) -> Any:
         return self.inner(a * 2.0**600, a * 2.0**600)
 
-    def distance(self, a: Array, b: Array) -> Any:
-        return self.norm(a - b)
-
-    def combination(self, x: Array, weight: Any, y: Array, z: Array = None) -> Array:
-        if z is None:
-            if isinstance(weight, PLAIN) and abs(weight) == 1.0:
-                return x + y if weight == 1.0 else x - y
-            return y * self.column(weight) + x
-        return (y - z) * self.column(weight) + x
-
-    def stepped(self, x: Array, weight: Any, y: Array, origin: Array) -> tuple[Array, Any]:
-        made = self.combination(x, weight, y)
-        apart = made - origin
-        return made, self.inner(apart, apart)
-
-    def run(
-        self, work: Pass, vectors: Sequence[Array], numbers: Sequence[Any], skip: int = 0
-    ) -> tuple[tuple[Array, ...], tuple[Any, ...]]:
-        made, products = work.formula(*vectors, *map(self.column, numbers))
-        return made, tuple(self.inner(a, b) for a, b in products[skip:])
-
     def same(self, a: Array, b: Array) -> Any:
         return self.xp.all(a == b, axis=-1)
 
@@ -367,19 +306,9 @@ class Lanes(ArrayMachine):
 
     # What bounds need.
 
-    def each(self, formula: Callable[..., Array], *vectors: Array) -> Array:
-        return formula(self.xp, *vectors)
-
-    def dot(self, formula: Callable[..., tuple[Array, Array]], *vectors: Array) -> Any:
-        return self.inner(*formula(self.xp, *vectors))
-
     def inside(self, x: Array) -> Array:
         """Never outside of the box; rules ask inside, and there this changes nothing."""
         return x if self.box is None else self.box.clip(self, x)
-
-    def last(self, a: Array) -> Array:
-        places = self.xp.where(a != 0.0, self.xp.arange(1, a.shape[-1] + 1, device=self.device), 0)
-        return self.xp.where(places == self.xp.max(places, axis=-1, keepdims=True), a, 0.0)
 
     def repeat(self, record: R, goes_on: Callable[[R], Any], turn: Callable[[R], R]) -> R:
         """The host asks before each turn, on a device too: a turn is many operations."""
@@ -416,15 +345,6 @@ class Lanes(ArrayMachine):
             return condition
         mask = condition if self.live is None else condition & self.live
         return self._count(mask, 0)[0] != 0
-
-    def entries(self, vector: Array) -> Array:
-        return vector
-
-    def vector(self, entries: Array) -> Array:
-        return self.xp.astype(entries, self.dtype, copy=False)
-
-    def widened(self, a: Array) -> Array:
-        return a if a.dtype == self.wide else self.xp.astype(a, self.wide)
 
     def matmul(self, a: Array, b: Array) -> Array:
         return self.xp.matmul(a, b)
