@@ -5,7 +5,8 @@ Each line is a launch: one process without a launcher, or several by torchrun (G
 many threads.  "sweep" is an iteration of the accelerated sweeps, with all that belongs to it,
 "conjugate" the same by two steps of conjugate gradients per half sweep, "gradient" a value with its
 gradient.  The least time of all iterations and rounds counts.  Bytes are counted where they are
-sent, and held beside the table of docs/cluster.md: the program ends with an error where they differ
+sent, and held beside the table of docs/how-to/ratings-on-ranks.md: the program ends with an error
+where they differ
 by more than 2 %.  Memory is what the largest process has of its own once all is set up, less what
 it has after the imports.
 

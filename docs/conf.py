@@ -32,7 +32,13 @@ extensions = [
     "docstrings",
     "mathml",
 ]
-exclude_patterns = ["_*", "gallery", "reproduction*/opening.md", "**/sg_execution_times.rst"]
+exclude_patterns = [
+    "_*",
+    "gallery",
+    "reproduction*/opening.md",
+    "**/sg_execution_times.rst",
+    "sg_execution_times.rst",
+]
 # A word in single backticks is a link where it names something of ours, and code where not.
 default_role = "py:obj"
 smartquotes = False  # --option is no dash

@@ -15,6 +15,7 @@ from typing import Any, Literal, ParamSpec, TypeVar
 import numpy as np
 
 from momentous.core import gradient_check
+from momentous.core.admission import Fun, Jac, MapSource, function_source, levels_to_the_user
 from momentous.core.box import read_bounds
 from momentous.core.checkpoint import (
     MALFORMED,
@@ -26,7 +27,7 @@ from momentous.core.checkpoint import (
 )
 from momentous.core.loop import Callback, Layout, Run
 from momentous.core.method import Method
-from momentous.core.oracle import Fun, Jac, Oracle, levels_to_the_user
+from momentous.core.oracle import Oracle
 from momentous.core.penalties import enter_domain, membership, read_penalty, refuse_both
 from momentous.core.result import Result, Trace
 from momentous.core.space import Array, Inner, Space
@@ -42,13 +43,13 @@ from momentous.core.stopping import (
 )
 from momentous.display import LOGGER, finished, take
 from momentous.distributed.driver import RanksArgument, layout_of
+from momentous.io.logs import is_heard
 from momentous.methods.descent_map import DescentMap, RestartRule
 from momentous.methods.registry import REGISTRY, in_box, method_class, method_of, replaces
 from momentous.scipy_options import (
     CALLED_HERE,
     MISSING_HERE,
     NAMES,
-    OF_WHOLE_RUNS,
     as_callback,
     of_whole_run,
     refuse,
@@ -168,7 +169,7 @@ def iterate(
             start = _enter_box(bounds, space, start, resume is None)
         saved = None if resume is None else load(resume, space)
         chosen = choose_method(method, parameters, saved, caller)
-        oracle = layout.function_oracle(fun, jac, _tuple(args), space)
+        oracle = layout.oracle(function_source(fun, jac, _tuple(args), space))
         if space.box is not None or space.penalty is not None:
             chosen = in_box(chosen, "bounds=" if penalty is None else "penalty=")
         if check_gradient and saved is None:
@@ -436,11 +437,10 @@ def minimize(*args: Any, **keywords: Any) -> Result:
     (array([ 2., -2.]), 'CONVERGED')
     """
     keywords = _by_name("minimize", args, keywords)
-    plain = keywords.keys().isdisjoint(("options", *OF_WHOLE_RUNS))
-    asked = {} if plain else of_whole_run(keywords)
+    asked = of_whole_run(keywords)
     run = iterate(_caller=minimize, **keywords)
-    silent = not asked and not LOGGER.isEnabledFor(logging.INFO)
-    return run.finish() if silent else finished(run, asked)
+    heard = asked or is_heard(LOGGER, logging.INFO)
+    return finished(run, asked) if heard else run.finish()
 
 
 def accelerate(
@@ -543,7 +543,7 @@ def accelerate(
             parameters["restart"] = restart or "gradient"
         if value is None and target is not None:
             raise ValueError(f"target={target!r} is a value of the objective: pass value=")
-        oracle = layout.map_oracle(step, value, _tuple(args), space)
+        oracle = layout.oracle(MapSource(step, value, _tuple(args), space))
         if feasible is not None:
             oracle.is_feasible = _feasible_start(feasible, space, start)
         method = choose_method(DescentMap, parameters, saved, accelerate)

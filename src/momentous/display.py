@@ -9,11 +9,11 @@ from collections.abc import Collection, Mapping
 from types import TracebackType
 from typing import Any, Self
 
+from momentous.core.admission import levels_to_the_user
 from momentous.core.loop import IntermediateResult, Run
-from momentous.core.oracle import levels_to_the_user
 from momentous.core.result import Result
 from momentous.core.status import Status
-from momentous.io.logs import shown
+from momentous.io.logs import is_heard, say, shown
 from momentous.io.progress import progress_bar
 
 LOGGER = logging.getLogger("momentous.minimize")
@@ -48,7 +48,7 @@ class Display:
     def __enter__(self) -> Self:
         self._logs.__enter__()
         self._bar.__enter__()
-        self._details = LOGGER.isEnabledFor(logging.DEBUG)
+        self._details = is_heard(LOGGER, logging.DEBUG)
         return self
 
     @property
@@ -59,7 +59,7 @@ class Display:
     def step(self, run: Run, step: IntermediateResult) -> None:
         """Show an iteration."""
         if self._details:
-            LOGGER.debug("%r", step)
+            say(LOGGER, logging.DEBUG, repr(step))
         if self._wants_bar:
             self._bar(_where(step, run.progress.noun), _share(run))
 
@@ -73,8 +73,8 @@ class Display:
         if result is not None:
             self._bar.end(result.message)
         self._bar.__exit__(kind, error, trace)
-        if result is not None and LOGGER.isEnabledFor(logging.INFO):
-            LOGGER.info("%s", _summary(result))
+        if result is not None and is_heard(LOGGER, logging.INFO):
+            say(LOGGER, logging.INFO, _summary(result))
         self._logs.__exit__(None, None, None)
         if error is None and result is not None and self._volume > 0 and not result.success:
             what = _FAILED.get(result.status, "The run did not succeed")  # as SciPy does

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from momentous.core.admission import Differences, levels_to_the_user
 from momentous.core.loop import Callback
 from momentous.core.method import Method
-from momentous.core.oracle import Differences, levels_to_the_user
 from momentous.core.space import Space
 from momentous.core.stopping import Criterion, Evaluations, StepLength, ValueChange
 from momentous.display import SHOWN, take, warn

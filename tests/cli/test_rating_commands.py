@@ -70,6 +70,42 @@ def test_recommend_serves_the_users_that_are_known_and_names_the_others(model):
     assert "not in model: 'nobody'; its 40 users are 'u0', 'u1', 'u10' and so on" in done.stderr
 
 
+def test_similar_names_the_nearest_of_each_id(model):
+    fitted, _ = load_model(model)
+    found = json.loads(run("similar", model, 3, 4, "-n", 2, "--json").stdout)
+    assert list(found) == ["3", "4"]
+    assert [one for one, _ in found["3"]] == fitted.similar_columns("3", 2).ids.tolist()
+    users = run("similar", model, "u1", "--users", "-n", 1).stdout.splitlines()
+    assert users[0] == "u1:"
+    assert users[1].split()[-1] == fitted.similar_rows("u1", 1).ids[0]
+    assert "the column id 'zzz'" in run("similar", model, "zzz", code=1).stderr
+
+
+def test_explain_sums_up_to_the_score(model):
+    facts = json.loads(run("explain", model, "u1", 3, "-n", 100, "--json").stdout)
+    score = load_model(model)[0].scores([["u1", "3"]])[0]
+    assert facts["score"] == pytest.approx(score, rel=1e-5)
+    parts = [part for _, part in facts["ratings"]]
+    assert facts["rest"] + sum(parts) == pytest.approx(score, rel=1e-5)
+    shown = run("explain", model, "u1", 3, "-n", 2).stdout.splitlines()
+    assert [line.split()[0] for line in shown[:3]] == ["score", "rest", "ratings"]
+    assert len(shown) == 5
+
+
+def test_fold_in_serves_users_who_were_not_in_the_fit(ratings_file, model):
+    Path("new.csv").write_text("user,item,rating\nann,1,5\nann,2,1\nann,999,3\nu1,3,4\n")
+    done = run("fold-in", model, "new.csv", "--out", "more", "--json")
+    expected = {"ratings": 4, "new_users": 1, "users_again": 1, "unknown_items": 1}
+    assert json.loads(done.stdout) == {"model": "more"} | expected
+    before, after = load_model(model)[0], load_model("more")[0]
+    assert len(after.rows) == len(before.rows) + 1
+    folded = before.fold_in([["ann", "1"], ["ann", "2"]], [5.0, 1.0])
+    pair = [["ann", "7"]]
+    assert after.predict(pair)[0] == pytest.approx(folded.predict(pair)[0], rel=1e-6)
+    assert "ann" in run("recommend", "more", "ann").stdout
+    assert "does not exist" in run("fold-in", model, "new.csv", "--out", "no/m", code=2).stderr
+
+
 def test_from_a_file_to_a_model_to_predictions(ratings_file):
     told = run("fit", ratings_file, *FAST, "--out", "model")
     assert "objective" in told.stdout
@@ -93,7 +129,7 @@ def test_from_a_file_to_a_model_to_predictions(ratings_file):
 
 
 def test_json_is_all_that_is_printed_when_asked_for(ratings_file):
-    done = run("fit", ratings_file, *FAST, "--out", "model", "--json", "--validation", 0.2)
+    done = run("fit", ratings_file, *FAST, "--out", "model", "--json", "--validation-share", 0.2)
     facts = json.loads(done.stdout)
     assert done.stderr == ""
     assert facts["held_out_error"] > 0
@@ -102,7 +138,9 @@ def test_json_is_all_that_is_printed_when_asked_for(ratings_file):
 
 
 def test_progress_tells_the_held_out_error_and_restarts(ratings_file):
-    lines = run("fit", ratings_file, *FAST, "--out", "m", "--validation", 0.2).stderr.splitlines()
+    lines = run(
+        "fit", ratings_file, *FAST, "--out", "m", "--validation-share", 0.2
+    ).stderr.splitlines()
     assert all("held out" in line and "restarts" in line for line in lines)
 
 

@@ -10,7 +10,8 @@ import pytest
 from helpers import Counted
 from momentous import Ending, Method, Report, RiseLimit, Sample, Status, Step, minimize
 from momentous.core.acceptance import has_risen, lowest_first, verify_success, within_limit
-from momentous.core.oracle import FunctionOracle
+from momentous.core.admission import function_source
+from momentous.core.oracle import Oracle
 from momentous.core.space import Space
 
 SPACE = Space(np.zeros(2))
@@ -23,9 +24,9 @@ def sample(value: float, x: float = 0.0, norm: float = 0.0, slope: float | None 
     return Sample(np.array([x, 0.0]), value, gradient, norm)
 
 
-def oracle_of(value: float) -> tuple[Any, FunctionOracle]:
+def oracle_of(value: float) -> tuple[Any, Oracle]:
     user = Counted(lambda x: value, lambda x: np.zeros(2))
-    return user, FunctionOracle(user.fun, user.jac, (), SPACE)
+    return user, Oracle(function_source(user.fun, user.jac, (), SPACE))
 
 
 def may_end(at: Sample, **limit: Any) -> bool:

@@ -16,8 +16,7 @@ import pytest
 
 import momentous
 from momentous import Checkpoint, CheckpointError, accelerate, minimize
-from momentous.core.checkpoint import _hints, load
-from momentous.core.record import RECORDS
+from momentous.core.checkpoint import load
 
 START = np.array([-1.2, 1.0, 0.3])
 
@@ -165,24 +164,24 @@ def test_a_damaged_header_is_refused_or_harmless(method, path):
         tree[key] = wrong
         write(path, changed, arrays)
         found.append(refused_or_true(path))
-    assert found.count("refused") > 90
+    assert found.count("refused") > 140
 
 
 @pytest.mark.parametrize(
-    ("damage", "refused"),
+    "damage",
     [
-        (lambda a: None, True),
-        (lambda a: a[:-1], True),
-        (lambda a: a[None], True),
-        (lambda a: np.concatenate([a, a]), True),
-        (lambda a: a.astype(complex), True),
-        (lambda a: a.astype(np.float32), True),
-        (lambda a: a.astype(np.int64), True),
-        (lambda a: np.full_like(a, np.nan), False),  # a gradient may be; a point may not
-        (lambda a: a + 1.0, False),
+        lambda a: None,
+        lambda a: a[:-1],
+        lambda a: a[None],
+        lambda a: np.concatenate([a, a]),
+        lambda a: a.astype(complex),
+        lambda a: a.astype(np.float32),
+        lambda a: a.astype(np.int64),
+        lambda a: np.full_like(a, np.nan),
+        lambda a: a + 1.0,
     ],
 )
-def test_a_damaged_array_is_refused_or_harmless(damage, refused, path):
+def test_a_damaged_array_is_refused(damage, path):
     minimize(rosenbrock, START, jac=True, method="ada-ragd", checkpoint=path, max_iterations=7)
     header, arrays = read(path)
     for name, array in arrays.items():
@@ -190,23 +189,7 @@ def test_a_damaged_array_is_refused_or_harmless(damage, refused, path):
         if (new := damage(array)) is not None:
             changed[name] = new
         write(path, header, changed)
-        found = refused_or_true(path)
-        assert found == "refused" or not refused or array.ndim == 2, name
-
-
-def test_the_best_point_is_finite(path):
-    minimize(rosenbrock, START, jac=True, checkpoint=path, max_iterations=7)
-    header, arrays = read(path)
-    best = header["content"]["fields"]["best_point"]["array"]
-    arrays[f"a{best}"] = np.full(3, np.inf)
-    write(path, header, arrays)
-    with pytest.raises(CheckpointError, match=r"run\.npz is damaged.*not finite"):
-        resumed(path)
-
-
-def test_the_fields_of_every_record_have_types_that_can_be_checked():
-    for record in RECORDS.values():
-        assert _hints(record).keys() == {*record.__match_args__}
+        assert refused_or_true(path) == "refused", name
 
 
 def test_an_error_of_the_user_s_function_in_a_resumed_run_passes_unchanged(path):

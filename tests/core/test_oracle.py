@@ -8,8 +8,9 @@ import pytest
 import momentous
 from helpers import Waves, counted
 from momentous import Status, Trace, minimize
+from momentous.core.admission import function_source
 from momentous.core.blocks import BLOCK
-from momentous.core.oracle import FunctionOracle, Sample
+from momentous.core.oracle import Oracle, Sample
 from momentous.core.space import Space
 
 WAVES = Waves()
@@ -168,7 +169,7 @@ def test_peek_gives_the_value_and_disturbs_nothing(method, how):
 
 def an_oracle(user, how, start=WAVES.start):
     given = user.given(how)
-    return FunctionOracle(given["fun"], given["jac"], (), Space(start))
+    return Oracle(function_source(given["fun"], given["jac"], (), Space(start)))
 
 
 def test_what_is_known_costs_nothing():
@@ -216,7 +217,7 @@ def test_a_bare_sample_learns_its_value(how):
     oracle = an_oracle(counted(WAVES), how)
     x, y = WAVES.start.copy(), WAVES.start + 1.0
     known, sample = oracle.gradient(x), Sample(y)
-    oracle.learn_value(sample)
+    oracle.learn(sample)
     assert sample.value == WAVES.value(y)
     assert sample.evaluated == (how == "fused")
     assert oracle.last is known
@@ -228,10 +229,10 @@ def test_a_failure_while_a_value_is_learned_forgets_nothing():
             raise RuntimeError("mine")
         return WAVES.value(x)
 
-    oracle = FunctionOracle(fails, WAVES.gradient, (), Space(WAVES.start))
+    oracle = Oracle(function_source(fails, WAVES.gradient, (), Space(WAVES.start)))
     known = oracle.gradient(WAVES.start.copy())
     with pytest.raises(RuntimeError, match="mine"):
-        oracle.learn_value(Sample(WAVES.start + 1.0))
+        oracle.learn(Sample(WAVES.start + 1.0))
     assert oracle.last is known
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from typing import Any
 
@@ -234,32 +233,6 @@ def test_fresh_tensors_are_taken_and_others_copied() -> None:
         assert (admitted.data_ptr() == memory) is taken, name
 
 
-def test_jitted_objectives_are_compiled_together_with_passes() -> None:
-    jax = pytest.importorskip("jax")
-    scales = jax.numpy.asarray(SCALES, dtype="float32")
-    calls: list[Any] = []
-
-    def pair(x: Any) -> Any:
-        calls.append(x)
-        return (scales * x * x).sum() / 2, scales * x
-
-    def value(x: Any) -> Any:
-        return pair(x)[0]
-
-    x0 = jax.numpy.ones(300)
-    alone = minimize(pair, x0, jac=True, method=AdaRAGD(**GIVEN), max_iterations=10)
-    assert len(calls) == alone.njev
-    for fun, jac in ((jax.jit(pair), True), (jax.jit(value), "autodiff")):
-        calls.clear()
-        joined = Space(x0).joined(fun, x0, differentiate=jac != True)  # noqa: E712
-        assert [a is scales for a in joined.constants] == [True]  # it is not copied
-        for _ in range(2):
-            result = minimize(fun, x0, jac=jac, method=AdaRAGD(**GIVEN), max_iterations=10)
-            assert (result.nit, result.njev, result.nfev) == (alone.nit, alone.njev, alone.nfev)
-            np.testing.assert_allclose(np.asarray(result.x), np.asarray(alone.x), rtol=1e-5)
-        assert len(calls) == 1  # traced once, in both runs
-
-
 def test_jitted_objectives_that_answer_wrongly_are_refused_as_others_are() -> None:
     jax = pytest.importorskip("jax")
     x0 = jax.numpy.ones(3)
@@ -270,72 +243,3 @@ def test_jitted_objectives_that_answer_wrongly_are_refused_as_others_are() -> No
     ):
         with pytest.raises(error, match="return"):
             minimize(jax.jit(fun), x0, jac=True, max_iterations=3)
-
-
-def test_an_objective_of_many_operations_is_not_compiled_again() -> None:
-    jax = pytest.importorskip("jax")
-
-    def long(x: Any) -> Any:
-        y = x
-        for _ in range(200):
-            y = jax.numpy.sin(y)
-        return y.sum(), y
-
-    x0 = jax.numpy.ones(3)
-    assert Space(x0).joined(jax.jit(long), x0, differentiate=False) is None
-    assert Space(x0).joined(long, x0, differentiate=False) is None  # it is not jitted
-
-
-def test_the_kernel_of_a_pass_in_jax(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a GPU, interpreted."""
-    jax = pytest.importorskip("jax")
-    jax_passes = importlib.import_module("momentous.core.jax_passes")
-    monkeypatch.setattr(jax_passes, "INTERPRETED", True)
-    monkeypatch.setattr(jax_passes, "BLOCK", 8)
-    monkeypatch.setattr(jax_passes, "PROGRAMS", 2)
-    random = np.random.default_rng(5)
-    for work, count, numbers in [PASSES[1], PASSES[4], PASSES[7]]:
-        vectors = [random.standard_normal((3, 7)).astype(np.float32) for _ in range(count)]
-        weights = [0.5 + 0.25 * i for i in range(numbers)]
-        given = [jax.numpy.asarray(vector) for vector in vectors]
-        value = given[0].sum()
-        made, sums, brought = Space(given[0]).compute(work, given, weights, value)
-        expected, products = work.formula(*vectors, *weights)
-        for mine, other in zip(made, expected, strict=True):
-            np.testing.assert_allclose(np.asarray(mine), other, rtol=1e-5, atol=1e-5)
-        exact = [float(np.vdot(a.astype(float), b.astype(float))) for a, b in products]
-        np.testing.assert_allclose(sums, exact, rtol=1e-5)
-        assert brought == pytest.approx(float(value))
-
-
-def test_numbers_of_jax_come_by_mail() -> None:
-    """As on a GPU, with the memory of the host on both sides."""
-    jax = pytest.importorskip("jax")
-    mail_of = importlib.import_module("momentous.core.jax_mail")
-    device = jax.devices()[0]
-    with jax.enable_x64(True):
-        mail, other = mail_of.JaxMail(device), mail_of.JaxMail(device)
-        times = mail_of.mailed(lambda numbers, x: (x + 1, numbers * x), device)
-        alone = mail_of.mailed(lambda numbers, x: (x - 1, None), device)
-        x = jax.numpy.asarray([2.0, 3.0])
-        for turn in range(5):
-            made, first = mail.run(times, "times", (turn, 0.5), x)
-            fewer, nothing = mail.run(alone, "alone", (), made)
-            _, second = other.run(times, "times", (-turn, 1.5), fewer)
-            assert second() == [-2.0 * turn, 4.5]
-            assert first() == [2.0 * turn, 1.5]
-            assert nothing() == []
-            assert made.tolist() == [3.0, 4.0]
-
-
-def test_a_run_by_mail_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    jax = pytest.importorskip("jax")
-    jax_passes = importlib.import_module("momentous.core.jax_passes")
-    x0 = jax.numpy.ones(300)
-    options = {"jac": True, "method": AdaRAGD(**GIVEN), "max_iterations": 5}
-    plain = minimize(jax.jit(both), x0, **options)
-    monkeypatch.setattr(jax_passes, "has_mail", lambda device: True)
-    assert Space(x0)._passes._mail is not None
-    mailed = minimize(jax.jit(both), x0, **options)
-    assert (mailed.nit, mailed.fun) == (plain.nit, pytest.approx(plain.fun, rel=1e-6))
-    np.testing.assert_allclose(np.asarray(mailed.x), np.asarray(plain.x), rtol=1e-4, atol=1e-6)

@@ -161,14 +161,15 @@ def traffic(ranks: Ranks) -> dict[str, Any]:
 
 
 def examples() -> list[float]:
-    """The programs of docs/cluster.md: what they find."""
+    """The programs of the pages on ranks: what they find."""
     found = []
-    page = (Path(__file__).parents[2] / "docs" / "cluster.md").read_text()
-    for program in re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL):
-        names: dict[str, Any] = {}
-        with contextlib.redirect_stdout(io.StringIO()):
-            exec(compile(program, "docs/cluster.md", "exec"), names)
-        found += [names["result"].fun] if "result" in names else []
+    docs = Path(__file__).parents[2] / "docs"
+    for name in ("cluster.md", "how-to/ratings-on-ranks.md"):
+        for program in re.findall(r"```python\n(.*?)```", (docs / name).read_text(), re.DOTALL):
+            names: dict[str, Any] = {}
+            with contextlib.redirect_stdout(io.StringIO()):
+                exec(compile(program, name, "exec"), names)
+            found += [names["result"].fun] if "result" in names else []
     return found
 
 

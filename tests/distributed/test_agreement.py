@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 
 from momentous import LBFGS
+from momentous.core.admission import function_source
 from momentous.core.blocks import BLOCK
+from momentous.core.oracle import Oracle
 from momentous.core.space import Space
 from momentous.distributed import Alone
 from momentous.distributed.agreement import Agreement
-from momentous.distributed.driver import DataOracle, VariablesOracle
+from momentous.distributed.driver import PartsOracle, SummedSource
 
 
 class Twins(Alone):
@@ -91,7 +93,9 @@ def test_a_value_that_is_not_finite_is_none(value):
 @pytest.mark.parametrize("jac", ["2-point", "3-point"])
 def test_differences_are_refused_where_variables_are_spread(jac):
     x0 = np.ones(3)
-    oracle = VariablesOracle(Agreement(Twins()), lambda x: float(x @ x), jac, (), Space(x0))
+    oracle = PartsOracle(
+        function_source(lambda x: float(x @ x), jac, (), Space(x0)), Agreement(Twins())
+    )
     with pytest.raises(ValueError, match="differences of fun do not work with ranks='variables'"):
         oracle.gradient(x0)
 
@@ -113,7 +117,9 @@ def test_a_jitted_function_of_jax_is_summed_before_anything_is_done_with_it():
     jax = pytest.importorskip("jax")
     x0 = jax.numpy.ones(3)
     fun = jax.jit(lambda x: (x**2).sum())
-    oracle = DataOracle(Agreement(Twins()), fun, "autodiff", (), Space(x0))
+    oracle = Oracle(
+        SummedSource(function_source(fun, "autodiff", (), Space(x0)), Agreement(Twins()))
+    )
     sample = oracle.gradient(x0)
     assert (float(sample.value), np.asarray(sample.gradient).tolist()) == (6.0, [4.0] * 3)
     assert sample.grad_norm == pytest.approx(4 * np.sqrt(3))
@@ -131,7 +137,9 @@ def test_a_rank_whose_function_fails_makes_no_more_sums():
         return float(jnp.sum(x**4 + x**2)), 4 * x**3 + 2 * x
 
     x0 = jnp.linspace(-1.0, 1.0, 600)
-    oracle = VariablesOracle(agreement, fun, True, (), Space(x0, total=agreement.total))
+    oracle = PartsOracle(
+        function_source(fun, True, (), Space(x0, total=agreement.total)), agreement
+    )
     method = LBFGS(memory=4)
 
     def steps():

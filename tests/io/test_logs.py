@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from momentous import accelerate, minimize
-from momentous.io.logs import has_reader, notify, shown
+from momentous.io.logs import has_reader, notify, say, shown
 
 NAME = "momentous.test_logs"
 LOGGER = logging.getLogger(NAME)
@@ -26,11 +26,11 @@ def test_nothing_is_shown_unless_somebody_asks(capsys):
 def test_a_call_that_asks_prints_its_messages_and_leaves_no_trace(capsys):
     handlers, level = list(LOGGER.handlers), LOGGER.level
     with shown(NAME, logging.INFO):
-        LOGGER.info("one")
-        LOGGER.debug("too fine")
+        say(LOGGER, logging.INFO, "one")
+        say(LOGGER, logging.DEBUG, "too fine")
         with shown(NAME, logging.INFO):  # a call within it: once is enough
-            LOGGER.info("two")
-    LOGGER.info("three")
+            say(LOGGER, logging.INFO, "two")
+    say(LOGGER, logging.INFO, "three")
     assert capsys.readouterr().out == "one\ntwo\n"
     assert (LOGGER.handlers, LOGGER.filters, LOGGER.level) == (handlers, [], level)
 
@@ -38,15 +38,15 @@ def test_a_call_that_asks_prints_its_messages_and_leaves_no_trace(capsys):
 def test_other_threads_are_not_shown(capsys):
     def aside():
         with shown(NAME, logging.INFO):
-            LOGGER.info("aside")
+            say(LOGGER, logging.INFO, "aside")
 
     with shown(NAME, logging.INFO):
-        silent = threading.Thread(target=lambda: LOGGER.info("silent"))
+        silent = threading.Thread(target=lambda: say(LOGGER, logging.INFO, "silent"))
         loud = threading.Thread(target=aside)
         for thread in (silent, loud):
             thread.start()
             thread.join()
-        LOGGER.info("here")
+        say(LOGGER, logging.INFO, "here")
     assert capsys.readouterr().out == "aside\nhere\n"
 
 
@@ -61,7 +61,7 @@ def test_where_logging_shows_it_anyway_it_is_not_printed_twice(capsys):
         assert has_reader(NAME, logging.INFO)
         assert not has_reader(NAME, logging.DEBUG)
         with shown(NAME, logging.INFO):
-            LOGGER.info("once")
+            say(LOGGER, logging.INFO, "once")
         notify(LOGGER, "noted", always=True)
         result = minimize(square, np.ones(2), jac=True, options={"disp": True})
     finally:
@@ -83,12 +83,12 @@ def test_a_handler_for_warnings_gets_nothing_more_while_a_call_prints(capsys):
     top.setLevel(logging.WARNING)
     try:
         with shown(NAME, logging.DEBUG):
-            LOGGER.info("printed alone")
-            LOGGER.warning("logged alone")
+            say(LOGGER, logging.INFO, "printed alone")
+            say(LOGGER, logging.WARNING, "logged alone")
         top.setLevel(logging.INFO)
         with shown(NAME, logging.DEBUG):
-            LOGGER.debug("printed, too")
-            LOGGER.info("logged, too")
+            say(LOGGER, logging.DEBUG, "printed, too")
+            say(LOGGER, logging.INFO, "logged, too")
     finally:
         top.removeHandler(handler)
         top.setLevel(logging.NOTSET)

@@ -19,8 +19,9 @@ optx = pytest.importorskip("optimistix")
 import jax.numpy as jnp  # noqa: E402
 
 import momentous.jax as home  # noqa: E402
+from momentous.core.admission import function_source  # noqa: E402
 from momentous.core.machine import Host  # noqa: E402
-from momentous.core.oracle import FunctionOracle, Sample  # noqa: E402
+from momentous.core.oracle import Oracle, Sample  # noqa: E402
 from momentous.core.space import Space  # noqa: E402
 from momentous.jax.machine import Compiled, norm, register_records  # noqa: E402
 from momentous.methods.search.rounding import Look, Rounding  # noqa: E402
@@ -237,7 +238,7 @@ def test_noise_is_measured_as_by_minimize(noise, length):
         return 10 - float(np.cos(x[0])) + noise * float(np.sin(1e9 * x[0]))
 
     x, slope, change = np.array([1.3]), np.sin(1.3), 0.1
-    oracle = FunctionOracle(fun, lambda x: np.array([slope]), (), Space(x))
+    oracle = Oracle(function_source(fun, lambda x: np.array([slope]), (), Space(x)))
     here = oracle.gradient(x)
     here.value = oracle.value(x)
     v = np.array([-length])

@@ -333,7 +333,7 @@ def test_what_was_learned_goes_along_to_another_point(method):
     steps = [step for _, step in zip(range(50), run, strict=False)]
     step, oracle = steps[-1], run.oracle
     there = oracle.gradient(problem.start + 0.1)
-    oracle.learn_value(there)
+    oracle.learn(there)
     moved = method.moved_to(oracle, step.memory, there, None, 0)
     for name in ("step_size", "most", "sharpness", "norm_at_last_halving", "iterations_unpaid"):
         assert getattr(moved.memory.learned, name) == getattr(step.memory.learned, name)

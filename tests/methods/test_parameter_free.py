@@ -9,7 +9,8 @@ import pytest
 from helpers import Bowl, Waves, counted, fingerprint
 from momentous import EventKind, Status, iterate, minimize, testbed
 from momentous.core.acceptance import within_limit
-from momentous.core.oracle import FunctionOracle, Sample
+from momentous.core.admission import function_source
+from momentous.core.oracle import Oracle, Sample
 from momentous.core.space import Space
 from momentous.methods.parameter_free import ParameterFreeAGD, UniversalHeavyBall
 from momentous.methods.search.backtracking import SHORTEST, search
@@ -396,7 +397,7 @@ def test_a_run_ends_with_a_reason_where_nothing_more_can_be_had(cls):
 def measured(fun, start, gradient, change=1e-12, looks=1):
     """What is known of the noise after so many looks at it, of four values each."""
     x = np.array(start)
-    oracle = FunctionOracle(fun, lambda x: np.array(gradient), (), Space(x))
+    oracle = Oracle(function_source(fun, lambda x: np.array(gradient), (), Space(x)))
     oracle.value(x)
     here = oracle.gradient(x)
     v = -1e-3 * here.gradient
@@ -415,7 +416,7 @@ def test_a_search_measures_noise_before_it_takes_the_shortest_step_of_all():
         return 1.0 + 0.5 * float(x @ x) + 1e-5 * bool(np.any(x != start))
 
     for shortest_accepted, expected in ((2.0, 1.0), (0.01, 1 / 8)):
-        oracle = FunctionOracle(lucky_at_the_start, lambda x: x, (), Space(start))
+        oracle = Oracle(function_source(lucky_at_the_start, lambda x: x, (), Space(start)))
         here = oracle.gradient(start)
         here.value = oracle.value(start)
         slope, trusted = float(start @ start), Rounding(0.0, 1.0, largest=1.0)
@@ -450,7 +451,7 @@ def test_noise_that_is_not_there_on_a_shorter_step_is_not_believed():
 
     for x in np.linspace(-0.01, 0.01, 6):  # the slope is small, and hides nothing
         start, slope = np.array([x]), np.sin([x])
-        oracle = FunctionOracle(waves, lambda x, g=slope: g, (), Space(start))
+        oracle = Oracle(function_source(waves, lambda x, g=slope: g, (), Space(start)))
         here = oracle.gradient(start)
         here.value = oracle.value(start)
         # L is 1: the steps are made for one that is up to 1e5 times too small.
@@ -562,11 +563,13 @@ def test_early_ends_are_paid_for_by_successes(problem):
     for step in itertools.islice(run, 3000):
         memory = step.memory
         if any(event.kind is EventKind.RESTART for event in step.events):
-            is_early = memory.x.grad_norm <= 0.1 * before.mark
+            is_early = memory.x.grad_norm <= 0.1 * before.norm_to_contract
             early, regular = early + is_early, regular + (not is_early)
-            assert memory.mark <= (memory.x.grad_norm if is_early else 10 * before.mark)
+            assert memory.norm_to_contract <= (
+                memory.x.grad_norm if is_early else 10 * before.norm_to_contract
+            )
         else:
-            assert memory.mark <= before.mark
+            assert memory.norm_to_contract <= before.norm_to_contract
         assert early <= regular + math.log10(first / tol) + 1
         before = memory
     assert early > 3
@@ -636,7 +639,7 @@ def test_a_start_at_a_stationary_point_is_complete(cls):
 def test_a_small_gradient_above_the_accepted_point_is_no_reason_to_stop(cls):
     waves = Waves()
     space = Space(np.zeros(3))
-    oracle = FunctionOracle(waves.value, waves.gradient, (), space)
+    oracle = Oracle(function_source(waves.value, waves.gradient, (), space))
     x0 = np.array([0.1, 0.1, 0.1])
     oracle.value(x0)
     method = cls()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from momentous.core.admission import function_source
 from momentous.core.machine import NUMBERS
-from momentous.core.oracle import FunctionOracle
+from momentous.core.oracle import Oracle
 from momentous.core.space import Space
 from momentous.methods.search.probe import probed_lipschitz
 
@@ -20,7 +21,7 @@ def probed(dtype, parts: int) -> float:
     def both(x):
         return float(np.sum((A @ x) ** 2) / 2), sum(part.T @ (part @ x) for part in rows)
 
-    oracle = FunctionOracle(both, True, (), Space(x0))
+    oracle = Oracle(function_source(both, True, (), Space(x0)))
     return probed_lipschitz(oracle, oracle.gradient(x0))
 
 

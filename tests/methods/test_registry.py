@@ -55,7 +55,7 @@ NEW_METHOD = '''"""Gradient descent with a step of its own."""
 
 import dataclasses
 
-from momentous.methods.restarted.algorithms import RAGD
+from momentous.methods.restarted.fixed_radius import RAGD
 
 
 @dataclasses.dataclass(frozen=True)

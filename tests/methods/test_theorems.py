@@ -345,9 +345,9 @@ def test_a_completed_epoch_is_never_run_again():
 def test_theta_after_a_failure_comes_from_its_value_before_the_cap():
     """rho' is capped, so theta falls with eta^(1/2); it was 0.03 before it was cut to 0.01."""
     now = Schedule(1.0, 1.0, 1e-4, 0.01, 0.03, epoch_length=100, radius=1.0, wide_radius=10.0)
-    thetas = []
+    method, thetas = AdaRAGD(step_size=1.0, hessian_lipschitz_max=1.0), []
     for _ in range(5):
-        now = now.after_failure(NUMBERS, 10.0, 2.0, 0.0, 1.0, 0.01, None)
+        now = method._after_failure(NUMBERS, now)
         thetas.append(now.theta)
         assert now.epoch_length == epoch_length(now.theta)
     wanted = [min(0.01, 0.03 / math.sqrt(2) ** n) for n in range(1, 6)]

@@ -16,10 +16,9 @@ import numpy as np
 
 from momentous.certify.curvature import RELATIVE, Goal, Hessian, lanczos, whole_matrix
 from momentous.certify.face import Face
-from momentous.core.admission import starting_point
+from momentous.core.admission import Fun, Jac, function_source, starting_point
 from momentous.core.box import read_bounds
 from momentous.core.loop import Layout
-from momentous.core.oracle import Fun, Jac
 from momentous.core.rounded import at_least, at_most
 from momentous.core.space import Array, Space
 from momentous.distributed.driver import RanksArgument, layout_of
@@ -151,7 +150,7 @@ class Certificate:
         w: Array = self.direction
         t = -(self.smallest_eigenvalue + self.eigenvalue_error)
         space = layout.space(layout.start(x))
-        oracle = layout.function_oracle(fun, jac, args, space)
+        oracle = layout.oracle(function_source(fun, jac, args, space))
         value, s = oracle.value(x), min(1.0, self.longest_step)
         while s > math.sqrt(space.rounding):
             for candidate in (x + s * w, x - s * w):
@@ -334,7 +333,7 @@ def _certified(
         _require_inside(x, space)
     if not math.isfinite(space.norm(x)):
         raise ValueError(f"x is not finite (its norm is {space.norm(x)}); certify a finite point")
-    oracle = layout.function_oracle(fun, jac, args, space)
+    oracle = layout.oracle(function_source(fun, jac, args, space))
     sample = oracle.gradient(x)
     if not sample.has_finite_gradient:
         raise ValueError(

@@ -14,9 +14,9 @@ from momentous.cli.options import (
     NEW_FILE,
     RATINGS,
     FileOptions,
-    NumberOr,
     as_json,
-    complete_methods,
+    device,
+    fit_options,
     reading,
     source_of,
     threads,
@@ -31,65 +31,17 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("file", type=RATINGS)
-@click.option(
-    "--rank",
-    type=NumberOr(click.IntRange(1), "auto"),
-    help="Number of factors; auto finds the best one for the ridge, with a proof.  [default: 10]",
-)
-@click.option(
-    "--loss",
-    help="squared; logistic: above the mean or not; implicit: counts, where what was not seen is a "
-    "weak 0; or one that your program has registered.  "
-    "[default: squared, or that of the model to resume]",
-)
-@click.option(
-    "--method",
-    "solver",
-    shell_complete=complete_methods,
-    help="auto, sweep, or a name that 'momentous methods' lists.  [default: auto]",
-)
-@click.option(
-    "--ridge",
-    type=NumberOr(click.FloatRange(0), "path"),
-    help="Weight of the squared factors; path, with --rank auto: chosen by entries held out.",
-)
-@click.option(
-    "--gap-tol",
-    type=click.FloatRange(0),
-    help="With --rank auto: how near to the optimum, relatively.  [default: 1e-4]",
-)
-@click.option("--biases/--no-biases", default=None, help="Of users and items.")
-@click.option(
-    "--half-sweeps",
-    type=click.Choice(["auto", "exact", "cg"]),
-    help="How sweeps solve for a row: exactly, or by two steps of conjugate gradients; auto: "
-    "the latter above rank 16.  [default: auto]",
-)
-@click.option(
-    "--start-scale",
-    type=click.FloatRange(0, min_open=True),
-    help="Size of the random start; a small one with --validation often predicts better.  "
-    "[default: 0.1]",
-)
-@click.option(
-    "--validation",
-    "validation_share",
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    help="Hold out this share, and stop when the error on it stops falling.",
-)
-@click.option("--max-iterations", type=click.IntRange(1), help="Limit on iterations.")
-@click.option("--tol", type=click.FloatRange(0), help="When to stop.  [default: 1e-4]")
+@fit_options(
+    "rank", "loss", "solver", "ridge", "weighting", "unobserved_weight", "gap_tol", "biases",
+    "half_sweeps", "start_scale", "validation_share", "max_iterations", "tol",
+)  # fmt: skip
 @reading
 @threads
+@fit_options("backend")
+@device(None)
 @click.option(
-    "--backend", help="What does the arithmetic: auto, numba, numpy or cuda.  [default: auto]"
+    "--seed", "random_state", type=click.IntRange(0), help="Seed of the random start.  [default: 0]"
 )
-@click.option(
-    "--device",
-    type=click.Choice(["cpu", "cuda", "auto"]),
-    help="cuda: an NVIDIA GPU; auto: that, where there is one and it is worth it.  [default: cpu]",
-)
-@click.option("--seed", "random_state", type=click.IntRange(0), help="Of the start.  [default: 0]")
 @click.option("--out", type=NEW_FILE, required=True, help="The file that the model is written to.")
 @click.option("--resume", is_flag=True, help="Go on from the model in --out, if there is one.")
 @click.option(

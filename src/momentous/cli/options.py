@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
+
+from momentous.lowrank.options import ALLOWED, Allowed, ModelOptions
 
 if TYPE_CHECKING:
     from momentous.io.types import AnyFunction
@@ -82,6 +85,17 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON o
 threads = click.option("--threads", type=click.IntRange(1), help="Of compiled code; default: all.")
 
 
+def device(default: str | None = "cpu") -> Decorator:
+    """``--device``; without a default it is that of the model to resume."""
+    return click.option(
+        "--device",
+        type=click.Choice(["cpu", "cuda", "auto"]),
+        default=default,
+        help="cuda: an NVIDIA GPU; auto: that, where there is one and it is worth it."
+        + ("  [default: cpu]" if default is None else ""),
+    )
+
+
 def together(*options: Decorator) -> Decorator:
     """Several options as one decorator, in this order in ``--help``."""
 
@@ -118,6 +132,45 @@ def typed_options(values: Mapping[str, object]) -> list[str]:
             if value is not True:
                 words.append(",".join(map(str, value)) if isinstance(value, list) else str(value))
     return words
+
+
+# --- fits -----------------------------------------------------------------------------------------
+
+
+def fit_options(*names: str) -> Decorator:
+    """These options of a fit, from the table that the estimators have theirs from.
+
+    Those that are not typed are None: the model to resume may have them.
+    """
+    options = []
+    for name in names:
+        allowed, default = ALLOWED[name], getattr(ModelOptions, name)
+        flag = (allowed.flag or name).replace("_", "-")
+        options.append(
+            click.option(
+                f"--{flag}/--no-{flag}" if name == "biases" else f"--{flag}",
+                name,
+                type=_click_type(allowed),
+                default=None,
+                help=allowed.help + ("" if default is None else f"  [default: {default}]"),
+                shell_complete=complete_methods if name == "solver" else None,
+            )
+        )
+    return together(*options)
+
+
+def _click_type(allowed: Allowed) -> Any:
+    """What click checks of an option; None: it is any text."""
+    if allowed.choices:
+        return click.Choice(allowed.choices)
+    if allowed.number is None:
+        return None
+    is_between = allowed.high < math.inf
+    high = allowed.high if is_between else None
+    number: Any = click.FloatRange(allowed.low, high, min_open=is_between, max_open=is_between)
+    if allowed.number is int:
+        number = click.IntRange(int(allowed.low))
+    return number if allowed.word is None else NumberOr(number, allowed.word)
 
 
 # --- ratings --------------------------------------------------------------------------------------

@@ -1,12 +1,11 @@
 """``momentous recommend``."""
 
-import json
 from pathlib import Path
 
 import click
 
-from momentous.cli.options import EXISTING, as_json
-from momentous.cli.terminal import say
+from momentous.cli.options import EXISTING, as_json, device
+from momentous.cli.terminal import show_lists
 
 
 @click.command()
@@ -14,12 +13,7 @@ from momentous.cli.terminal import say
 @click.argument("users", metavar="USER...", nargs=-1, required=True)
 @click.option("-n", "count", type=click.IntRange(1), default=10)
 @click.option("--include-seen", is_flag=True, help="Also what the user has rated.")
-@click.option(
-    "--device",
-    type=click.Choice(["cpu", "cuda", "auto"]),
-    default="cpu",
-    help="cuda: an NVIDIA GPU; auto: that, where there is one and it is worth it.",
-)
+@device()
 @as_json
 def command(
     model: Path, users: tuple[str, ...], count: int, include_seen: bool, device: str, as_json: bool
@@ -28,10 +22,4 @@ def command(
     from momentous.lowrank.tasks import recommend_items
 
     found = recommend_items(model, users, count, exclude_seen=not include_seen, device=device)
-    if as_json:
-        click.echo(json.dumps(found))
-        return
-    for user, items in found.items():
-        say(f"{user}:")
-        for item, score in items:
-            say(f"  {score:9.4f}  {item}")
+    show_lists(found, as_json=as_json)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from momentous.cli.options import names_option, out_folder, threads, together
+from momentous.cli.options import device, names_option, out_folder, threads, together
 from momentous.cli.terminal import printable, say
 from momentous.lab.progress import new_console, new_table
 
@@ -48,12 +48,7 @@ study_options = together(
         help="Length of a trial of a step size.",
     ),
     threads,
-    click.option(
-        "--device",
-        type=click.Choice(["cpu", "cuda", "auto"]),
-        default="cpu",
-        help="cuda: an NVIDIA GPU; auto: that, where there is one and it is worth it.",
-    ),
+    device(),
 )
 
 

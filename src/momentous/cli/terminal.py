@@ -11,7 +11,7 @@ import json
 import re
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 import click
@@ -46,6 +46,19 @@ def show_facts(facts: JsonObject, *, as_json: bool) -> None:
     for name, value in facts.items():
         shown = f"{value:.6g}" if isinstance(value, float) else value
         say(f"{name.replace('_', ' '):>{width}}  {shown}")
+
+
+def show_lists(
+    found: Mapping[str, Sequence[tuple[str | int | float, float]]], *, as_json: bool
+) -> None:
+    """Ids and their scores, a list for each name, or all of it as one JSON object."""
+    if as_json:
+        click.echo(json.dumps(found))
+        return
+    for name, ids in found.items():
+        say(f"{name}:")
+        for one, score in ids:
+            say(f"  {score:9.4f}  {one}")
 
 
 @contextlib.contextmanager

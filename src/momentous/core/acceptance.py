@@ -28,7 +28,7 @@ def within_limit(oracle: Oracle, sample: Sample, limit: RiseLimit | None) -> boo
     """
     if limit is None:
         return True
-    oracle.learn_value(sample)
+    oracle.learn(sample)
     return not rises(Host.of(oracle.space), sample, limit)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import math
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from momentous.core.space import Array, Space, set_writable, to_numpy
+from momentous.io.types import Floats
 
 # How the names of dtypes begin that a value of f cannot have: NumPy's, then PyTorch's.
 NO_NUMBERS = ("complex", "str", "bytes", "void", "datetime", "timedelta", "torch.complex")
@@ -238,10 +240,39 @@ def kind(library: type) -> str:
 
 
 def without_grad(function: Fun, space: Space) -> Fun:
-    """For PyTorch: user code may make its x require gradients, ours must not."""
+    """For PyTorch: user code may make its x require gradients, ours must not; nor may it write."""
     if not space.counts_writes:
         return function
-    return lambda x, *args: function(x.detach(), *args)
+
+    def called(x: Array, *args: object) -> Any:
+        with unwritten(x, space):
+            return function(x.detach(), *args)
+
+    return called
+
+
+@contextlib.contextmanager
+def unwritten(x: Array, space: Space) -> Iterator[None]:
+    """A context around user code that has x: a tensor of PyTorch counts the writes into it."""
+    writes = x._version if space.counts_writes else 0
+    yield
+    if space.counts_writes and x._version != writes:
+        raise written_into()
+
+
+def written_into() -> RuntimeError:
+    return RuntimeError(
+        "user code has written into x; it must leave x as it is (work on x.clone() instead)"
+    )
+
+
+def explain_read_only(error: BaseException) -> None:
+    """NumPy says that an array is read-only; say which one, and what to do."""
+    if isinstance(error, ValueError) and error.args and "read-only" in str(error.args[0]):
+        error.args = (
+            f"{error.args[0]}: user code writes into x, which it must leave as it is; let it work "
+            "on x.copy() instead",
+        )
 
 
 def both_of(pair: Any, contract: str) -> list[Any]:
@@ -279,7 +310,16 @@ def scalar(raw: Any, source: str) -> float:
         ) from None
 
 
-def source_of(fun: Fun, jac: Jac, args: tuple[object, ...], space: Space) -> Source:
+def function_source(fun: Fun, jac: Jac, args: tuple[object, ...], space: Space) -> Source:
+    """The source of values and gradients that fun, jac and args of `momentous.minimize` are, in the
+    box of the space, or with its penalty."""
+    source = _source_of(fun, jac, args, space)
+    if space.box is not None:
+        return _InBox(source)
+    return source if space.penalty is None else _WithPenalty(source)
+
+
+def _source_of(fun: Fun, jac: Jac, args: tuple[object, ...], space: Space) -> Source:
     if not callable(fun):
         raise TypeError(f"fun must be callable, not {fun!r}")
     if isinstance(jac, Differences):
@@ -331,59 +371,179 @@ class Words(NamedTuple):
     )
 
 
+Answer = tuple[Any, Array, int]  # value or NaN, gradient or image, number of values it took
+
+
 class Source:
     """How values and gradients are had from the user's code; checks what comes back."""
 
-    fused = False
+    fused = False  # does every gradient bring the value with it?
     by_differences = False
+    has_values = True  # of an objective; otherwise the residual's norm takes their place
+    is_map = False  # is the answer the image of a descent map rather than a gradient?
+    noun = "gradient"  # what the norms of samples are norms of, for messages
+    # Where a run makes no progress: what to do about the gradient.
     advice = "pass check_gradient=True to test the gradient"
-    words: Words | None = Words()
+    words: Words | None = Words()  # of a function that gives value and gradient at one price
+
+    def __init__(self, args: tuple[object, ...], space: Space):
+        self.args, self.space = args, space
+        self.admission = Admission(space)
+
+    def value(self, x: Array) -> float:
+        """f(x)."""
+        raise NotImplementedError
+
+    def gradient(self, x: Array, known: float) -> Answer:
+        """The answer at x, where the value is known, or NaN; it may still be on the device."""
+        raise NotImplementedError
+
+    def arrays_at(self, x: Array, gradient: Array, image: Array) -> dict[str, Array]:
+        """What a result shows besides x."""
+        return {"jac": gradient}
+
+
+class Wrapped(Source):
+    """A source around another one."""
+
+    def __init__(self, inner: Source):
+        super().__init__(inner.args, inner.space)
+        self.inner, self.admission = inner, inner.admission
+        self.fused, self.by_differences = inner.fused, inner.by_differences
+        self.has_values, self.is_map, self.noun = inner.has_values, inner.is_map, inner.noun
+        self.advice, self.words = inner.advice, inner.words
+
+    def value(self, x: Array) -> float:
+        return self.inner.value(x)
+
+    def gradient(self, x: Array, known: float) -> Answer:
+        return self.inner.gradient(x, known)
+
+    def arrays_at(self, x: Array, gradient: Array, image: Array) -> dict[str, Array]:
+        return self.inner.arrays_at(x, gradient, image)
+
+
+class _InBox(Wrapped):
+    """Never outside of the box, whoever asks: rules ask inside, and there this changes nothing."""
+
+    def __init__(self, inner: Source):
+        super().__init__(inner)
+        self.noun = "projected gradient"
+
+    def value(self, x: Array) -> float:
+        return self.inner.value(self._inside(x))
+
+    def gradient(self, x: Array, known: float) -> Answer:
+        return self.inner.gradient(self._inside(x), known)
+
+    def _inside(self, x: Array) -> Array:
+        box = self.space.box
+        return x if x is box.latest else box.clip(self.space, x)
+
+    def arrays_at(self, x: Array, gradient: Array, image: Array) -> dict[str, Array]:
+        """Differences tell nothing of a fixed variable: NaN, as SciPy has it."""
+        if gradient is None or not self.by_differences:
+            return {"jac": gradient}
+        fixed = lambda xp, g, low, up: xp.where(low < up, g, math.nan)  # noqa: E731
+        return {"jac": self.space.each(fixed, gradient, self.space.box.lower, self.space.box.upper)}
+
+
+class _WithPenalty(Wrapped):
+    """The value of f with the term, the gradient of f with what is smooth in it."""
+
+    def __init__(self, inner: Source):
+        super().__init__(inner)
+        self.noun = "proximal gradient"
+
+    def value(self, x: Array) -> float:
+        return self.inner.value(x) + self.space.penalty.total(self.space, x)
+
+    def gradient(self, x: Array, known: float) -> Answer:
+        penalty = self.space.penalty
+        h = penalty.total(self.space, x)
+        value, answer, values = self.inner.gradient(x, known - h)
+        return value + h, penalty.smooth(self.space, x, answer), values
+
+    def arrays_at(self, x: Array, gradient: Array, image: Array) -> dict[str, Array]:
+        """The gradient of f alone."""
+        smooth = self.space.penalty.smooth
+        return {"jac": None if gradient is None else smooth(self.space, x, gradient, -1.0)}
+
+
+class MapSource(Source):
+    """Images and values of the user's descent map T: step, value and args as for
+    `momentous.accelerate`.  Where a gradient would stand there is the image T(x), and the norm of a
+    sample is that of the residual x - T(x), which is zero at the fixed points.
+
+    Where there is no objective, the norm of the residual stands for it.
+    """
+
+    is_map, noun, advice, words = True, "residual", "", None
+
+    def __init__(self, step: Fun, value: Fun | bool | None, args: tuple[object, ...], space: Space):
+        if not callable(step):
+            raise TypeError(f"step must be callable, not {step!r}")
+        if not (value is None or value is True or callable(value)):
+            raise TypeError(f"value={value!r} must be callable, True or None")
+        super().__init__(args, space)
+        self._step = without_grad(step, space)
+        self._objective = without_grad(value, space) if callable(value) else None
+        self.fused, self.has_values = not callable(value), value is not None
+        self.brings_value = value is True
+
+    def value(self, x: Array) -> float:
+        set_writable(x, False)
+        if self._objective is not None:
+            return scalar(self._objective(x, *self.args), "value")
+        value, image, _ = self.gradient(x, math.nan)
+        return value if self.has_values else self.space.distance(x, image)
+
+    def gradient(self, x: Array, known: float) -> Answer:
+        if not self.brings_value:
+            image = self.admission.admit(self._step(x, *self.args), "step")
+            return math.nan, image, int(not self.has_values)
+        contract = "with value=True step must return (x_next, value at x)"
+        parts = both_of(self._step(x, *self.args), contract)
+        value = scalar(parts.pop(), "step (the value)")
+        return value, self.admission.admit(parts.pop(), "step"), 1
+
+    def arrays_at(self, x: Array, gradient: Array, image: Array) -> dict[str, Array]:
+        """The residual x - T(x) as ``jac``, and T(x) as ``image``."""
+        residual = None if image is None else self.space.combination(x, -1.0, image)
+        return {"jac": residual, "image": image}
+
+
+class _Function(Source):
+    """A source of which fun(x) -> f, or (f, g), is one."""
 
     def __init__(self, fun: Fun, args: tuple[object, ...], space: Space):
-        self.args, self.space = args, space
+        super().__init__(args, space)
         self.fun = without_grad(fun, space)
-        self.admission = Admission(space)
-        self._join: Callable[[Array], Any] | None = None
-        self._joined: Any = None
-
-    def joined(self, x: Array) -> Any:
-        """Value and gradient in a form that is compiled together with passes, or None."""
-        if self._join is not None:
-            self._joined, self._join = self._join(x), None
-        return self._joined
-
-    def do_not_join(self) -> None:
-        """Values and gradients come alone: passes need more than this process knows."""
-        self._join = self._joined = None
 
     def value(self, x: Array) -> float:
         set_writable(x, False)
         return scalar(self.fun(x, *self.args), "fun")
 
-    def gradient(self, x: Array, known: float) -> tuple[float, Array, int]:
-        """As `Oracle._call_gradient`; the value may still be on the device."""
-        raise NotImplementedError
-
-    def _taken(self, value: Any) -> Any:
-        """A value that came with a gradient: where it is, if a pass can bring it to the host."""
+    def _where_it_is(self, value: Any) -> Any:
+        """A value that came with a gradient: on its device, if a pass can bring it to the host."""
         if type(value) is float:
             return value
         brings = self.space.fuses and self.space.brings(value)
         return value if brings else scalar(value, "fun")
 
 
-class _Separate(Source):
+class _Separate(_Function):
     """fun(x) -> f and jac(x) -> g."""
 
     def __init__(self, fun: Fun, jac: Fun, args: tuple[object, ...], space: Space):
         super().__init__(fun, args, space)
         self.jac = without_grad(jac, space)
 
-    def gradient(self, x: Array, known: float) -> tuple[float, Array, int]:
+    def gradient(self, x: Array, known: float) -> Answer:
         return math.nan, self.admission.admit(self.jac(x, *self.args), "jac"), 0
 
 
-class _Fused(Source):
+class _Fused(_Function):
     """fun(x) -> (f, g)."""
 
     fused = True
@@ -396,18 +556,20 @@ class _Fused(Source):
     def __init__(self, fun: Fun, args: tuple[object, ...], space: Space):
         super().__init__(fun, args, space)
         self.words = getattr(fun, "words", self.words)
-        if not args:
-            self._join = lambda x: space.joined(fun, x, differentiate=False)
 
-    def gradient(self, x: Array, known: float) -> tuple[float, Array, int]:
+    def gradient(self, x: Array, known: float) -> Answer:
         parts = both_of(self.fun(x, *self.args), "with jac=True fun must return (f, g)")
-        return self._taken(parts[0]), self.admission.admit(parts.pop(), "fun (the gradient)"), 1
+        return (
+            self._where_it_is(parts[0]),
+            self.admission.admit(parts.pop(), "fun (the gradient)"),
+            1,
+        )
 
     def value(self, x: Array) -> float:
         return scalar(self.gradient(x, math.nan)[0], "fun")
 
 
-class _Autodiff(Source):
+class _Autodiff(_Function):
     """fun(x) -> f in PyTorch or JAX operations; the library differentiates it."""
 
     fused = True
@@ -428,8 +590,6 @@ class _Autodiff(Source):
             from momentous.core.jax_autodiff import JaxPair
 
             self._pair = JaxPair(fun, args, levels_to_the_user)
-            if not args:
-                self._join = lambda x: space.joined(fun, x, differentiate=True)
         else:
             raise ValueError(
                 f"jac='autodiff' needs x0 to be a PyTorch or JAX array; {library} does not "
@@ -439,7 +599,7 @@ class _Autodiff(Source):
     def _torch_pair(self, x: Array) -> tuple[Any, Array]:
         import torch
 
-        with torch.enable_grad():
+        with torch.enable_grad(), unwritten(x, self.space):
             leaf = x.detach().requires_grad_(True)
             value = self._bare(leaf, *self.args)
             if not getattr(value, "requires_grad", False):
@@ -451,19 +611,16 @@ class _Autodiff(Source):
             (gradient,) = torch.autograd.grad(value, leaf)
         return value, gradient
 
-    def gradient(self, x: Array, known: float) -> tuple[float, Array, int]:
+    def gradient(self, x: Array, known: float) -> Answer:
         try:
             value, gradient = self._pair(x)
         except (TypeError, RuntimeError) as error:
             error.add_note("fun is differentiated here; jac='2-point' asks for differences of it")
             raise
-        return self._taken(value), self.admission.admit(gradient, "the derivative of fun"), 1
-
-    def value(self, x: Array) -> float:
-        return scalar(self.fun(x, *self.args), "fun")
+        return self._where_it_is(value), self.admission.admit(gradient, "the derivative of fun"), 1
 
 
-class _Differences(Source):
+class _Differences(_Function):
     """Forward or central differences of fun, one coordinate at a time, through the host."""
 
     by_differences = True
@@ -472,63 +629,39 @@ class _Differences(Source):
 
     def __init__(self, fun: Fun, args: tuple[object, ...], space: Space, how: Differences):
         super().__init__(fun, args, space)
-        self.central, self._map = how.central, how.map
-        self._how = how
+        self.central, self._how = how.central, how
         self.relative_step = (2 * space.rounding) ** (1 / 3 if self.central else 1 / 2)
 
-    def gradient(self, x: Array, known: float) -> tuple[float, Array, int]:
-        if self.space.box is not None:
-            return self._gradient_in_box(x, known)
-        host = to_numpy(x)
-        flat = host.reshape(-1)
-        steps = self._steps(flat)
-        if self.central:
-            steps = np.concatenate([steps, -steps])
-        values = steps.size
-        if not self.central and known != known:
-            known = self.value(x)
-            values += 1
-        # Where the coordinates really went, after rounding.
-        places = (np.resize(flat, steps.shape) + steps).astype(flat.dtype).astype(float)
-        found = self._found(self._moved(flat, steps), steps.size)
-        if self.central:
-            (ahead, back), (forward, behind) = np.split(found, 2), np.split(places, 2)
-        else:
-            ahead, forward, behind = found, places, flat.astype(float)
-            back = np.full(flat.shape, known)
-        with np.errstate(all="ignore"):  # what is not finite is for the method to judge
-            gradient = (ahead - back) / (forward - behind)
-        return known, self.space.from_numpy(gradient.reshape(host.shape)), values
-
-    def _found(self, points: Iterator[Array], count: int) -> np.ndarray:
-        """The values of fun at so many points."""
-        at = functools.partial(_value, self.fun, self.args)  # which processes can be sent
-        answers = list(self._map(at, points))
-        if len(answers) != count:
-            raise RuntimeError(
-                f"{count} values of fun were asked for, and {len(answers)} came back: fun "
-                "raised StopIteration, which ends a map, or workers= is no function like map"
-            )
-        return np.array(answers, dtype=float)
-
-    def _gradient_in_box(self, x: Array, known: float) -> tuple[float, Array, int]:
-        """By points of the box alone: where a step has no room, it goes the other way, or as far as
-        there is room.  The derivative by a fixed variable is 0: nothing can be asked of it."""
+    def gradient(self, x: Array, known: float) -> Answer:
+        """By points of the box alone.  The derivative by a fixed variable is 0: nothing can be
+        asked of it."""
         host, box = to_numpy(x), self.space.box
         flat = host.reshape(-1)
-        lower, upper = (to_numpy(side).reshape(-1) for side in (box.lower, box.upper))
+        sides = (-math.inf, math.inf) if box is None else (box.lower, box.upper)
+        lower, upper = (np.broadcast_to(to_numpy(side).reshape(-1), flat.shape) for side in sides)
         places = places_in_box(flat, self._steps(flat), lower, upper, self.central)
         values = 0
-        if known != known:
+        if known != known and not (self.central and has_two_sides(flat, places).all()):
             known, values = self.value(x), 1
         moves = [(int(i), each[i]) for each in places for i in np.flatnonzero(each != flat)]
-        found = self._found(self._with_entries(flat, moves), len(moves))
+        found = self._values_at(self._with_entries(flat, moves), len(moves))
         there = [np.full(flat.shape, known) for _ in places]
         for values_there, each in zip(there, places, strict=True):
             moved = np.flatnonzero(each != flat)
             values_there[moved], found = found[: moved.size], found[moved.size :]
         gradient = slopes_by_places(flat, places, known, there)
         return known, self.space.from_numpy(gradient.reshape(host.shape)), values + len(moves)
+
+    def _values_at(self, points: Iterator[Array], count: int) -> np.ndarray:
+        """The values of fun at so many points."""
+        at = functools.partial(_value, self.fun, self.args)  # which processes can be sent
+        answers = list(self._how.map(at, points))
+        if len(answers) != count:
+            raise RuntimeError(
+                f"{count} values of fun were asked for, and {len(answers)} came back: fun "
+                "raised StopIteration, which ends a map, or workers= is no function like map"
+            )
+        return np.array(answers, dtype=float)
 
     def _with_entries(
         self, flat: np.ndarray, moves: list[tuple[int, np.floating]]
@@ -549,13 +682,6 @@ class _Differences(Source):
             steps = np.where(asked != 0.0, asked, steps)
         return steps
 
-    def _moved(self, flat: np.ndarray, steps: np.ndarray) -> Iterator[Array]:
-        """x with one coordinate moved, for each of the steps."""
-        for i, h in enumerate(steps):
-            moved = flat.copy()
-            moved[i % flat.size] += h
-            yield self.space.from_numpy(moved.reshape(self.space.shape))
-
 
 def places_in_box(
     x: np.ndarray, steps: np.ndarray, lower: np.ndarray, upper: np.ndarray, central: bool
@@ -574,21 +700,31 @@ def places_in_box(
     return [np.clip((x + move).astype(x.dtype), lower, upper) for move in moves]
 
 
+def has_two_sides(x: np.ndarray, places: list[np.ndarray]) -> np.ndarray:
+    """Which coordinates are moved both ways?"""
+    first, second = places
+    return ((first > x) & (second < x)) | ((first < x) & (second > x))
+
+
 def slopes_by_places(
-    x: np.ndarray, places: list[np.ndarray], known: Any, values: list[np.ndarray]
+    x: np.ndarray, places: list[np.ndarray], known: Floats | float, values: list[np.ndarray]
 ) -> np.ndarray:
     """The derivative by each coordinate: 0 where it was not moved."""
-    slopes = []
     with np.errstate(all="ignore"):  # what is not finite is for the method to judge
-        for place, value in zip(places, values, strict=True):
-            step = place.astype(float) - x.astype(float)
-            slopes.append((step, np.where(step != 0.0, (value - known) / step, 0.0)))
-        (a, gradient), *rest = slopes
-        for b, second in rest:  # the parabola through three points
-            two = (a != 0.0) & (b != 0.0) & (a != b)
-            parabola = (gradient * b - second * a) / np.where(two, b - a, 1.0)
-            gradient = np.where(two, parabola, np.where(a != 0.0, gradient, second))
-    return gradient
+        steps = [place.astype(float) - x.astype(float) for place in places]
+        slopes = [
+            np.where(step != 0.0, (value - known) / step, 0.0)
+            for step, value in zip(steps, values, strict=True)
+        ]
+        if len(places) == 1:
+            return slopes[0]
+        (a, b), (first, second) = steps, slopes
+        # The parabola through three points, of which the middle one is not needed at equal steps.
+        two = (a != 0.0) & (b != 0.0) & (a != b)
+        parabola = (first * b - second * a) / np.where(two, b - a, 1.0)
+        slope = np.where(two, parabola, np.where(a != 0.0, first, second))
+        apart = places[0].astype(float) - places[1].astype(float)
+        return np.where(has_two_sides(x, places), (values[0] - values[1]) / apart, slope)
 
 
 def _value(fun: Fun, args: tuple[object, ...], x: Array) -> float:

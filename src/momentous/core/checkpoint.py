@@ -10,14 +10,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import enum
-import functools
+import json
 import math
 import os
 import re
 import time
-import types
-import typing
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -29,13 +28,15 @@ from momentous.core.record import RECORDS, record
 from momentous.core.result import COLUMNS
 from momentous.core.space import BLAS_ERROR, Array, Space, to_numpy
 from momentous.core.status import EventKind, Status
-from momentous.core.step import Report, RiseLimit, UnderWay
+from momentous.core.step import Report, UnderWay
 from momentous.core.stopping import Progress
 from momentous.io.archive import Archive, ArchiveError, is_archive, read_archive, write_archive
 from momentous.io.atomic import permissions_of, previous_path, remove_left_over
+from momentous.io.types import JsonObject
 
 KIND, VERSION = "checkpoint", 8
 SHARD = "checkpoint shard"
+SEAL = "checksum"  # files of 0.1.0 have none
 
 # What malformed numbers end in where nothing has looked at them before.
 MALFORMED = (
@@ -125,15 +126,14 @@ class Checkpoint:
         arrays = {f"a{i}": packer.arrays[i].reshape(-1) for i in packer.points}
         path, content = shard_path(self.path, token, rank), {"token": token, "rank": rank}
         mode = permissions_of(self.path)
-        write_archive(path, SHARD, VERSION, content, arrays, permissions=mode)
+        write_archive(path, SHARD, VERSION, sealed(content, arrays), arrays, permissions=mode)
 
     def save_manifest(self, state: RunState, token: int, sizes: list[int]) -> None:
         """Write the file that names the shards, with all that is not in them."""
         packer = Packer(tuple(state.best_point.shape))
-        packed = packer.pack(state)
+        tree = packer.pack(state) | {"shards": {"token": token, "sizes": sizes}}
         arrays = {f"a{i}": a for i, a in enumerate(packer.arrays) if i not in packer.points}
-        packed["shards"] = {"token": token, "sizes": sizes}
-        write_archive(self.path, KIND, VERSION, packed, arrays, keep_previous=True)
+        write_archive(self.path, KIND, VERSION, sealed(tree, arrays), arrays, keep_previous=True)
         remove_old_shards(Path(self.path))
 
 
@@ -167,8 +167,8 @@ class Plain:
 class RunState:
     """All of a run between two evaluations."""
 
-    space: dict[str, Any]  # `Space.describe`
-    method: dict[str, Any]  # `Method.description`
+    space: JsonObject  # `Space.describe`
+    method: JsonObject  # `Method.description`
     tol: float | None
     progress: Progress
     memory: Any
@@ -179,7 +179,7 @@ class RunState:
     trace: Plain | None
     events: tuple[tuple[int, str, float], ...]
 
-    def require_same_method(self, described: dict[str, Any]) -> None:
+    def require_same_method(self, described: JsonObject) -> None:
         """Is the method, as `Method.description` describes it, the one of this checkpoint?"""
         if self.method == described:
             return
@@ -220,7 +220,7 @@ class RunState:
         if not known.evaluated or not known.has_finite_gradient:
             known = Sample(self.best_point, grad_norm=progress.best_grad_norm)
         has_value = math.isfinite(known.value)
-        now = oracle.peek_gradient(known.point, value=has_value)
+        now = oracle.evaluate_anew(known.point, value=has_value)
         small = math.sqrt(space.rounding)
         if has_value:
             scale = max(abs(known.value), abs(now.value), abs(progress.start_fun))
@@ -287,7 +287,7 @@ class PackedRun:
     Of a run on ranks it is the part of one rank, and can go on with as many ranks.
     """
 
-    tree: dict[str, Any]
+    tree: JsonObject
     arrays: dict[str, np.ndarray]
 
     @classmethod
@@ -296,36 +296,61 @@ class PackedRun:
         tree, arrays = packed(state)
         if list(state.best_point.shape) != list(state.space["shape"]):
             # A part of a vector that is spread over ranks, as in the shard of a checkpoint.
-            tree["shards"] = "of one rank"
             shape = tuple(state.best_point.shape)
             arrays = {n: a.reshape(-1) if a.shape == shape else a for n, a in arrays.items()}
+            tree = sealed(tree | {"shards": "of one rank"}, arrays)
         return cls(tree, arrays)
 
     @property
-    def method(self) -> dict[str, Any]:
+    def method(self) -> JsonObject:
         """`Method.description` of its method."""
-        described: dict[str, Any] = Unpacker({}, None).unpack(self.tree["fields"]["method"])
+        described: JsonObject = Unpacker({}, None).unpack(self.tree["fields"]["method"])
         return described
 
-    def with_method(self, described: dict[str, Any]) -> PackedRun:
+    def with_method(self, described: JsonObject) -> PackedRun:
         """The same run under a method with other parameters, which the caller knows to fit."""
         fields = self.tree["fields"] | {"method": Packer(()).pack(described)}
-        return PackedRun(self.tree | {"fields": fields}, self.arrays)
+        return PackedRun(sealed(self.tree | {"fields": fields}, self.arrays), self.arrays)
 
 
-def packed(state: RunState) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def packed(state: RunState) -> tuple[JsonObject, dict[str, np.ndarray]]:
     """A run as a tree of plain things, and the arrays that it names; they may share memory with
     the run's."""
     packer = Packer(tuple(state.best_point.shape))
     tree = packer.pack(state)
-    return tree, {f"a{i}": array for i, array in enumerate(packer.arrays)}
+    arrays = {f"a{i}": array for i, array in enumerate(packer.arrays)}
+    return sealed(tree, arrays), arrays
+
+
+def sealed(tree: JsonObject, arrays: Mapping[str, np.ndarray]) -> JsonObject:
+    """The tree with a checksum of it and its arrays: what has not changed since need not be checked
+    field by field."""
+    body = {name: part for name, part in tree.items() if name != SEAL}
+    checksum = zlib.crc32(json.dumps(body, sort_keys=True).encode())
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        checksum = zlib.crc32(f"{name} {array.dtype} {array.shape}".encode(), checksum)
+        checksum = zlib.crc32(array.reshape(-1).view(np.uint8), checksum)
+    return body | {SEAL: checksum}
 
 
 def unpacked(
-    tree: dict[str, Any], arrays: dict[str, np.ndarray], space: Space | None = None
+    tree: JsonObject,
+    arrays: dict[str, np.ndarray],
+    space: Space | None = None,
+    path: Path | None = None,
 ) -> RunState:
-    """The run that `packed` made these of; whatever is wrong with it is a `CheckpointError`."""
+    """The run that `packed` made these of; whatever is wrong with it is a `CheckpointError`.
+
+    Of a run in shards ``path`` says beside which file these are.
+    """
     try:
+        if "many" in tree:
+            raise CheckpointError("is the checkpoint of a batch: resume it with minimize_many")
+        is_whole = SEAL not in tree or tree == sealed(tree, arrays)
+        _require(is_whole, "it has changed since it was written")
+        if path is not None and "shards" in tree:
+            arrays = arrays | _from_shards(path, tree["shards"], space)
         return Unpacker(arrays, space).state(tree)
     except CheckpointError:
         raise
@@ -358,14 +383,9 @@ def load(
         return unpacked(path.tree, path.arrays, space)
     archive = read_checkpoint(path)
     try:
-        shards = archive.content.get("shards")
-        if shards is not None:
-            archive.arrays.update(_from_shards(Path(path), shards, space))
-        return unpacked(archive.content, archive.arrays, space)
+        return unpacked(archive.content, archive.arrays, space, Path(path))
     except CheckpointError as error:
         raise CheckpointError(f"{path} {error}") from None
-    except (*MALFORMED, RecursionError) as error:
-        raise CheckpointError(f"{path} is damaged ({type(error).__name__}: {error})") from error
 
 
 def shard_path(path: str | os.PathLike[str], token: int, rank: int) -> Path:
@@ -407,7 +427,7 @@ def _shard_names(path: Path) -> list[str]:
         return []
 
 
-def _from_shards(path: Path, shards: dict[str, Any], space: Space | None) -> dict[str, np.ndarray]:
+def _from_shards(path: Path, shards: JsonObject, space: Space | None) -> dict[str, np.ndarray]:
     """The part of the points that is this rank's (without a space, all of them), flat."""
     sizes, begin = shards["sizes"], 0 if space is None else space.offset
     end, at = sum(sizes) if space is None else begin + space.size, 0
@@ -420,8 +440,9 @@ def _from_shards(path: Path, shards: dict[str, Any], space: Space | None) -> dic
                 archive = read_archive(file, SHARD, VERSION)
             except (OSError, ArchiveError) as error:
                 raise CheckpointError(f"is damaged: {error}") from error
-            own = archive.content == {"token": shards["token"], "rank": rank}
-            _require(own, f"{file.name} is a shard of another checkpoint, or of another rank")
+            own = {"token": shards["token"], "rank": rank}
+            is_own = archive.content in (own, sealed(own, archive.arrays))
+            _require(is_own, f"{file.name} is no shard of this checkpoint and rank, or has changed")
             for name, array in archive.arrays.items():
                 _require(array.shape == (size,), f"its shard {file.name} is not as long as it says")
                 pieces.setdefault(name, []).append(array[first - at : last - at])
@@ -430,60 +451,29 @@ def _from_shards(path: Path, shards: dict[str, Any], space: Space | None) -> dic
 
 
 class Unpacker:
-    """The way back, on which everything is checked: fields, their types, and arrays."""
+    """The way back."""
 
     def __init__(self, arrays: dict[str, np.ndarray], space: Space | None):
         self._arrays, self._space = arrays, space
         self._made: dict[int, Array] = {}  # fields that shared an array share it again
-        self._norms: dict[int, float] = {}  # of gradients, which samples may share
 
-    def state(self, content: Any) -> RunState:
-        fields: Any = content.get("fields") if isinstance(content, dict) else None
-        if isinstance(content, dict) and "many" in content:
-            raise CheckpointError("is the checkpoint of a batch: resume it with minimize_many")
-        _require(isinstance(fields, dict) and "space" in fields, "it holds no run")
-        there, in_shards = self.unpack(fields["space"]), "shards" in content
-        _require(isinstance(there, dict), "its space is not described")
+    def state(self, tree: JsonObject) -> RunState:
+        there = self.unpack(tree["fields"]["space"])
         shape, dtype = tuple(there["shape"]), there["dtype"]
         if self._space is not None and there != (here := self._space.describe()):
             # Over ranks x is one flat vector.
-            flat = in_shards or self._space.is_part
+            flat = "shards" in tree or self._space.is_part
             same = math.prod(shape) == self._space.dimension and dtype == here["dtype"]
             if not (flat and same):
                 raise CheckpointError(
                     f"belongs to another problem: its x has shape {shape} and dtype {dtype}, x0 "
                     f"has {tuple(here['shape'])} and {here['dtype']}"
                 )
-        if in_shards and self._space is not None:
-            shape = (self._space.size,)
-        # NumPy has no bfloat16: such arrays are kept in float32.
-        self._kind = shape, "float32" if dtype == "bfloat16" else dtype
-        state: RunState = self.unpack(content)
-        _require(isinstance(state, RunState), "it holds no run")
-        _require(bool(np.isfinite(to_numpy(state.best_point)).all()), "its point is not finite")
-        name, parameters = state.method["name"], state.method["parameters"]
-        _require(isinstance(name, str) and isinstance(parameters, dict), "no method is described")
-        _require({event[1] for event in state.events} <= set(EventKind), "an unknown event")
-        if state.trace is not None:
-            rows = state.trace.array
-            _require(
-                rows.ndim == 2 and len(rows) == len(COLUMNS) and rows.dtype == np.float64,
-                "its trace is not one",
-            )
-        sample, progress = state.report.sample, state.progress
-        counts = progress.nit, progress.nfev, progress.njev, progress.restarts, progress.best_nit
-        _require(min(counts) >= 0, "a count below zero")
-        if sample.point is not None:
-            same = np.array_equal(
-                [sample.value, sample.grad_norm], [progress.fun, progress.grad_norm], equal_nan=True
-            )
-            _require(same, "its progress is not that of its last point")
+        state: RunState = self.unpack(tree)
         return state
 
     def unpack(self, item: Any) -> Any:
         if not isinstance(item, dict):
-            plain = item is None or type(item) in (bool, int, float, str)
-            _require(plain, f"a {type(item).__name__} where a number or a text should be")
             return item
         if "enum" in item:
             return _ENUMS[item["enum"]](item["value"])
@@ -496,104 +486,30 @@ class Unpacker:
             return Plain(self._arrays[f"a{item['plain']}"])
         if "array" in item:
             return self._array(item["array"])
-        _require(isinstance(item["record"], str), "a record without a name")
         cls = RECORDS.get(item["record"])
         if cls is None:
             raise CheckpointError(
                 f"holds a {item['record']}, which is not imported here; import the module that "
                 "defines it, then resume"
             )
-        fields = item["fields"]
-        _require(set(fields) == set(_hints(cls)), f"the fields of a {cls.__name__} are not its own")
-        made = {name: self.unpack(part) for name, part in fields.items()}
-        whole = self.make_record(cls, made)
-        return whole.unpacked(self._space) if hasattr(whole, "unpacked") else whole
-
-    def make_record(self, cls: type, made: dict[str, Any]) -> Any:
-        hints = _hints(cls)
-        for name, value in made.items():
-            _require(_fits(value, hints[name]), f"{cls.__name__}.{name} cannot be {value!r}"[:200])
-        whole = cls(**made)
-        if isinstance(whole, Sample):
-            _require(whole.point is not None or not whole.evaluated, "a gradient without a point")
-            if whole.gradient is not None:
-                norm = self._norms.setdefault(id(whole.gradient), whole.grad_norm)
-                same = norm == whole.grad_norm or norm != norm
-                _require(same, "one gradient has two norms")
-        return whole
+        made = cls(**{name: self.unpack(part) for name, part in item["fields"].items()})
+        return made.unpacked(self._space) if hasattr(made, "unpacked") else made
 
     def _array(self, index: int) -> Array:
-        if index not in self._made:
-            array = self._arrays[f"a{index}"]
-            _require(
-                (array.shape, array.dtype.name) == self._kind,
-                f"an array of shape {array.shape} and dtype {array.dtype} is not one of its points",
-            )
-            self._made[index] = array if self._space is None else self._here(array, self._space)
-        return self._made[index]
-
-    def _here(self, array: np.ndarray, space: Space) -> Array:
         """The part of the vector that is in this space."""
-        if array.size != space.size:
-            array = array.reshape(-1)[space.offset : space.offset + space.size]
-        return space.from_numpy(array.reshape(space.shape))
+        if index not in self._made:
+            array, space = self._arrays[f"a{index}"], self._space
+            if space is not None:
+                if array.size != space.size:
+                    array = array.reshape(-1)[space.offset : space.offset + space.size]
+                array = space.from_numpy(array.reshape(space.shape))
+            self._made[index] = array
+        return self._made[index]
 
 
 def _require(holds: bool, what: str) -> None:
     if not holds:
         raise CheckpointError(f"is damaged: {' '.join(what.split())}")
-
-
-class _SomeArray:
-    """What stands for `Array` in the types of fields, which is Any to Python."""
-
-
-@functools.cache
-def _hints(cls: type) -> dict[str, Any]:
-    """The types of a record's fields, as its class declares them."""
-    try:
-        hints = typing.get_type_hints(cls, localns={"Array": _SomeArray})
-    except (NameError, AttributeError):  # a name of a function, or imported for type checkers only
-        hints = {}
-    made = {}
-    for field in dataclasses.fields(cls):
-        hint = hints.get(field.name, Any)
-        if hint is _SomeArray and (field.default is None or issubclass(cls, Sample)):
-            hint = _SomeArray | None
-        elif hint is Sample and cls in (Report, RiseLimit, UnderWay):
-            hint = _SomeSample
-        made[field.name] = hint
-    return made
-
-
-class _SomeSample:
-    """A sample whose point may be missing, as in a report where a step was cut off."""
-
-
-def _fits(value: object, hint: Any) -> bool:
-    """Is the value what the type of its field says?"""
-    origin, parts = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (typing.Union, types.UnionType):
-        return any(_fits(value, part) for part in parts)
-    if origin is tuple:
-        if not isinstance(value, tuple):
-            return False
-        if parts[-1] is Ellipsis:
-            return all(_fits(part, parts[0]) for part in value)
-        return len(value) == len(parts) and all(map(_fits, value, parts))
-    if hint is Any or isinstance(hint, typing.TypeVar):
-        return True
-    if hint is _SomeArray:
-        return bool(array_api_compat.is_array_api_obj(value))
-    if hint is _SomeSample:
-        return isinstance(value, Sample)
-    if hint is Sample:
-        return isinstance(value, Sample) and value.point is not None
-    if hint is float:
-        return type(value) in (float, int)
-    if hint is int:
-        return type(value) is int and -(2**63) <= value < 2**63
-    return isinstance(value, origin or hint)
 
 
 def _require_same(what: str, stored: float, now: float, allowed: float) -> None:

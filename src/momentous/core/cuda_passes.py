@@ -1,21 +1,18 @@
 """Passes for arrays of CuPy: one CUDA kernel per pass.
 
-Sums are in double precision.  Each block of threads adds up its share, the block that ends last
-adds the shares in their order and writes the sums to memory of the host: one kernel and one wait
-per pass, and the same bits every time on the same GPU.
+Sums are in double precision.  Each block of threads adds up its share, and the block that ends last
+adds the shares in their order: one kernel and one transfer per pass, and the same bits every time
+on the same GPU.
 """
 
 from __future__ import annotations
 
-import ctypes
-import struct
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from momentous.core.mailbox import LETTERS, NO_LETTER, Mailbox
 from momentous.core.passes import MOST, Pass, names, written
 from momentous.io.optional import LazyModule
 
@@ -101,7 +98,6 @@ extern "C" __global__ void __launch_bounds__(256) pass(
         if (value_bytes == 4) answer[@S@] = *(const float*)value;
         if (value_bytes == 8) answer[@S@] = *(const double*)value;
     }
-    __threadfence_system();
 #endif
 }
 """
@@ -147,38 +143,18 @@ def _kernel(work: Pass, vectors: int, numbers: int, dtype: str, width: int) -> t
     return cupy.RawModule(code=text, options=("-std=c++14",)).get_function("pass"), sums
 
 
-class _Plan:
-    """A kernel, and the memory that its arguments are put in: all of them have eight bytes."""
-
-    def __init__(self, kernel: Any, sums: int, made: int, blocks: int, parameters: str):
-        self.kernel, self.sums, self.made, self.blocks = kernel, sums, made, blocks
-        self.pack = struct.Struct(parameters).pack_into
-        self.memory = ctypes.create_string_buffer(8 * len(parameters))
-        first = ctypes.addressof(self.memory)
-        places = [first + 8 * i for i in range(len(parameters))]
-        self._places = (ctypes.c_void_p * len(places))(*places)
-        self.places = ctypes.addressof(self._places)
-
-
 class CudaPasses:
     """Runs passes on arrays of CuPy that are like a given one."""
 
     def __init__(self, like: Any):
         self._shape, self._dtype, self._size = like.shape, like.dtype, like.size
-        self._name = like.dtype.name
-        self._width = 16 // like.dtype.itemsize  # entries that are read at a time
         self._device = like.device
-        # By the name of a pass; for vectors that begin at a multiple of 16 bytes, and for others.
-        self._aligned: dict[str, _Plan] = {}
-        self._others: dict[str, _Plan] = {}
+        # A kernel, its number of sums and of blocks, by the pass and the entries read at a time.
+        self._plans: dict[tuple[str, int], tuple[Any, int, int]] = {}
         with self._device:
             self._processors = self._device.attributes["MultiProcessorCount"]
             self._shares = cupy.empty(SUMS * BLOCKS * self._processors, np.float64)
             self._ended = cupy.zeros(1, np.uint32)
-            # Memory of the host that the GPU can write to.
-            self._answer = cupy.cuda.alloc_pinned_memory(8 * LETTERS * (SUMS + 1))
-            self._mail = Mailbox(np.frombuffer(self._answer, np.float64, LETTERS * (SUMS + 1)))
-        self._room = self._shares.data.ptr, self._ended.data.ptr
 
     def brings(self, value: Any) -> bool:
         """Is this a scalar on the GPU that a kernel can read?"""
@@ -191,44 +167,33 @@ class CudaPasses:
 
     def start(
         self, work: Pass, vectors: Sequence[Any], numbers: Sequence[float], value: Any
-    ) -> tuple[tuple[Any, ...], Callable[[], tuple[Any, float]]]:
+    ) -> tuple[tuple[Any, ...], Callable[[], tuple[list[float], float]]]:
         """The new vectors, and a function that waits for the sums and the value."""
         vectors = [a if a.flags.c_contiguous else cupy.ascontiguousarray(a) for a in vectors]
-        pointers, together = [a.data.ptr for a in vectors], 0
-        for pointer in pointers:
-            together |= pointer
-        plans = self._others if together % 16 else self._aligned
+        aligned = all(a.data.ptr % 16 == 0 for a in vectors)
+        width = 16 // self._dtype.itemsize if aligned else 1  # entries that are read at a time
         with self._device:
-            plan = plans.get(work.name)
-            if plan is None:
-                width = 1 if together % 16 else self._width
-                plan = plans[work.name] = self._plan(work, len(vectors), len(numbers), width)
-            stream, sums = cupy.cuda.get_current_stream(), plan.sums
-            made = tuple([cupy.ndarray(self._shape, self._dtype) for _ in range(plan.made)])
-            count = sums + (value is not None)
-            letter = self._mail.letter(count, stream.synchronize) if sums else NO_LETTER
-            plan.pack(
-                plan.memory, 0, self._size, *pointers, *[a.data.ptr for a in made], *numbers,
-                0 if value is None else value.data.ptr,
-                0 if value is None else value.dtype.itemsize,
-                *self._room, letter.pointer,
-            )  # fmt: skip
-            cupy.cuda.driver.launchKernel(
-                plan.kernel, plan.blocks, 1, 1, THREADS, 1, 1, 0, stream.ptr, plan.places, 0
-            )
+            plan = self._plans.get((work.name, width))
+            kernel, sums, blocks = plan or self._plan(work, len(vectors), len(numbers), width)
+            made = tuple([cupy.ndarray(self._shape, self._dtype) for _ in range(work.made)])
+            answer = cupy.empty(sums + 1, np.float64)
+            bytes_of_value = 0 if value is None else value.dtype.itemsize
+            given = self._size, *vectors, *made, *map(float, numbers), value, bytes_of_value
+            kernel((blocks,), (THREADS,), (*given, self._shares, self._ended, answer))
 
-        def answer() -> tuple[Any, float]:
-            found = letter.read(stream.synchronize)
-            return found[:sums], found[-1] if found else np.nan
+        def read() -> tuple[list[float], float]:
+            found = answer.get().tolist() if sums else [np.nan]
+            return found[:sums], found[-1]
 
-        return made, answer
+        return made, read
 
-    def _plan(self, work: Pass, vectors: int, numbers: int, width: int) -> _Plan:
-        kernel, sums = _kernel(work, vectors, numbers, self._name, width)
-        function = kernel.kernel.ptr
+    def _plan(self, work: Pass, vectors: int, numbers: int, width: int) -> tuple[Any, int, int]:
+        kernel, sums = _kernel(work, vectors, numbers, self._dtype.name, width)
         # As many blocks as run at once.
-        fit = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(function, THREADS, 0)
+        fit = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(
+            kernel.kernel.ptr, THREADS, 0
+        )
         most = max(1, min(fit, BLOCKS)) * self._processors
         blocks = max(1, min(most, -(-self._size // (width * THREADS))))
-        parameters = "q" + "Q" * (vectors + work.made) + "d" * numbers + "QqQQQ"
-        return _Plan(function, sums, work.made, blocks, parameters)
+        plan = self._plans[work.name, width] = kernel, sums, blocks
+        return plan

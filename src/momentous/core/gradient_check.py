@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 
-from momentous.core.oracle import Oracle, Sample, Words
+from momentous.core.admission import Words
+from momentous.core.oracle import Oracle, Sample
 from momentous.core.space import Array, Space, to_numpy
 
 SAME = 1e4  # units of rounding by which two answers at one point may differ
@@ -29,13 +30,13 @@ def check_gradient(oracle: Oracle, x0: Array) -> None:
     far from x0, seldom, or by less than 1e-5 of the slope (one of 100,000 coordinates) is not seen.
     """
     space, random = oracle.space, _Directions(oracle.space)
-    first = oracle.peek_gradient(x0)
+    first = oracle.evaluate_anew(x0)
     if not (math.isfinite(first.value) and first.has_finite_gradient):
         return  # the run will say so
     size = max(1.0, space.norm(x0) / math.sqrt(space.dimension))
     for nudge in (0.0, 0.05 * size, 0.0005 * size):
         point = _moved(space, x0, nudge, random.draw()) if nudge else x0
-        known = oracle.peek_gradient(point)
+        known = oracle.evaluate_anew(point)
         if not (math.isfinite(known.value) and known.has_finite_gradient):
             continue  # beyond the edge of where fun is defined
         along = _Slopes(oracle, point, known.value, known.gradient, size)
@@ -145,7 +146,7 @@ class _Slopes:
 
 
 def _require_repeatable(oracle: Oracle, point: Array, gradient: Array) -> None:
-    space, again = oracle.space, oracle.peek_gradient(point).gradient
+    space, again = oracle.space, oracle.evaluate_anew(point).gradient
     apart, norm, words = space.distance(gradient, again), space.norm(gradient), oracle.words
     if not apart <= SAME * space.rounding * norm:
         words = words or Words()
@@ -162,7 +163,7 @@ def note_if_random(oracle: Oracle, known: Sample, scale: float) -> str | None:
     Values of the size ``scale`` have been seen: what is made of them may differ by their rounding.
     """
     words = oracle.words or Words()
-    space, again = oracle.space, oracle.evaluate_anew(known.point)
+    space, again = oracle.space, oracle.evaluate_anew(known.point, counted=True)
     noise = SAME * space.rounding
     sizes = abs(known.value), abs(again.value), abs(scale)
     same = abs(known.value - again.value) <= noise * max(sizes)

@@ -18,19 +18,15 @@ from momentous.core.acceptance import (
     verify_success,
     within_limit,
 )
-from momentous.core.admission import starting_point
-from momentous.core.checkpoint import MALFORMED, Checkpoint, CheckpointError, Plain, RunState
+from momentous.core.admission import Fun, Source, levels_to_the_user, starting_point
+from momentous.core.checkpoint import Checkpoint, CheckpointError, Plain, RunState
 from momentous.core.gradient_check import note_if_random
 from momentous.core.method import Method
 from momentous.core.oracle import (
     NO_SAMPLE,
     BudgetSpentError,
-    Fun,
-    FunctionOracle,
-    MapOracle,
     Oracle,
     Sample,
-    levels_to_the_user,
 )
 from momentous.core.result import Later, LikeScipys, Result, Trace, interrupt_with
 from momentous.core.space import Array, Inner, Space, set_writable
@@ -138,12 +134,12 @@ class Run(Iterator[IntermediateResult]):
         self.standing: Array | None = None  # the last of `Progress.stands`
         self.tolerance = gradient_tolerance(stop)
         self._tol = tol
-        self._resumed = resume is not None
         self._warned = False
         # Whether the function is random.  Plain methods are counted as they are published.
         self._looked = not getattr(method, "compiles", False)
         self._limit = evaluation_limit(stop)
-        self._best = NO_SAMPLE  # that of `best_point`, where no call may be left for it
+        # The sample of `best_point` is kept where no call may be left for it.
+        self._best, self._keeps_best = NO_SAMPLE, self._limit < math.inf
         self._active = 0.0  # variables at bounds
         self._level_unit = LEVEL_NOISE * oracle.space.rounding
         self._unfinished = Report(NO_SAMPLE, math.nan)  # where a step is under way
@@ -155,8 +151,7 @@ class Run(Iterator[IntermediateResult]):
             if resume is None or resume.memory is None:  # a plain method that has not begun
                 self._begin(x0 if resume is None else resume.best_point, tol, seed)
             else:
-                with self._naming_damage():
-                    self._resume(resume, tol)
+                self._resume(resume, tol)
         except BudgetSpentError:
             begins = self.report.sample.point is None
             self._end_at_limit(Report(self._best, math.nan) if begins else self.report, started)
@@ -179,7 +174,7 @@ class Run(Iterator[IntermediateResult]):
         self.progress.start_size = self.oracle.space.norm(x0)
         self.progress.best_grad_norm = sample.grad_norm
         self.best_point, self.report, self.memory = x0, self._unfinished, None
-        self._best = NO_SAMPLE if self._limit == math.inf else sample
+        self._best = sample if self._keeps_best else NO_SAMPLE
         if self._stop.window:
             self._take_stand(sample)
         self._way = self.method.set_out(self.oracle, x0, tol, seed)
@@ -207,17 +202,13 @@ class Run(Iterator[IntermediateResult]):
         step = self.method.with_new_tolerance(Step(memory, saved.report), tol)
         self.memory, self.report = step.memory, step.report
         self.best_point, self.standing = saved.best_point, saved.standing
-        if self._limit < math.inf:
-            known = (saved.report.sample, saved.report.accepted, saved.last)
-            is_best = (each for each in known if each is not None and each.evaluated)
-            is_best = (each for each in is_best if each.point is self.best_point)
-            self._best = next(is_best, None) or self.oracle.peek_gradient(self.best_point)
+        self.oracle.recall(saved.last)
+        if self._keeps_best:
+            self.keep_best()
         self.oracle.nfev, self.oracle.njev = self.progress.nfev, self.progress.njev
         if way is not None:
             way.memory, self._way = self.memory, way
             self.oracle.nfev, self.oracle.njev = way.nfev, way.njev
-        if saved.last is not None:
-            self.oracle.recall(saved.last)
         if self.trace is not None and saved.trace is not None:
             self.trace.unpack(saved.trace.array, saved.events)
             if len(self.trace):
@@ -237,20 +228,6 @@ class Run(Iterator[IntermediateResult]):
                 "the checkpoint belongs to other bounds: its point lies outside of these; resume "
                 "with those that it was written with, or start again"
             )
-
-    @contextlib.contextmanager
-    def _naming_damage(self) -> Iterator[None]:
-        """In a resumed run an error that does not come from user code comes from the file."""
-        try:
-            yield
-        except MALFORMED as error:
-            ours = isinstance(error, CheckpointError) or error is self.oracle.interrupts.error
-            if ours or not self._resumed:
-                raise
-            raise CheckpointError(
-                f"the checkpoint is damaged: {self.method.name} cannot go on from it "
-                f"({type(error).__name__}: {error})"
-            ) from error
 
     def __iter__(self) -> Run:
         return self
@@ -286,14 +263,12 @@ class Run(Iterator[IntermediateResult]):
         oracle, progress, started = self.oracle, self.progress, perf_counter()
         if (way := self._way) is None:
             self._way = way = UnderWay(self.memory)
-        elif not way.begun:  # of a plain method: that step is taken from its beginning
-            oracle.take_back(progress.nfev, progress.njev)
         # Make room: should this step be interrupted, the run ends with the best point.
         last, self.report = self.report, self._unfinished
         unfinished = self._unfinished  # one for all steps: making a report takes time
         unfinished.step_size, unfinished.noise = last.step_size, last.noise
         unfinished.accepted = last.accepted
-        if self._limit == math.inf:
+        if not self._keeps_best:
             del last
         stand, windows, trace = None, self._stop.window, self.trace
         try:
@@ -301,7 +276,7 @@ class Run(Iterator[IntermediateResult]):
             sample = step.report.sample
             acceptable = sample.grad_norm > self.tolerance or self._is_acceptable(step.report)
             if self._stop.needs_value:
-                oracle.learn_value(sample)
+                oracle.learn(sample)
             if windows:
                 stand = self._new_stand(step.report, unfinished.accepted)
             many = oracle.nfev - progress.nfev >= MANY_TRIALS
@@ -372,7 +347,7 @@ class Run(Iterator[IntermediateResult]):
         elif restarted and epochs:
             return None  # a method that looks at no values: the next sample has no momentum
         if self._stop.compares_values or (epochs and oracle.has_values):
-            oracle.learn_value(stand)
+            oracle.learn(stand)
         if epochs or not is_new:  # accepted for another reason, if at all
             low = progress.stands[-1].value if progress.stands else math.nan
             unit = self._level_unit
@@ -380,11 +355,8 @@ class Run(Iterator[IntermediateResult]):
             higher = stand.value > low + noise
             if higher or (epochs and stand.point is self.standing):
                 return None
-        if not stand.evaluated:  # most methods need it next
-            oracle.recall(stand)
-            known = oracle.gradient(stand.point)
-            stand.gradient, stand.image = known.gradient, known.image
-            stand.grad_norm = known.grad_norm
+        if not stand.evaluated:
+            oracle.recall(oracle.learn(stand, gradient=True))  # most methods need it next
         return stand
 
     def _take_stand(self, sample: Sample, restarted: bool = False) -> None:
@@ -413,7 +385,7 @@ class Run(Iterator[IntermediateResult]):
         if norm < progress.best_grad_norm:
             progress.best_grad_norm, progress.best_nit = norm, progress.nit
             self.best_point = sample.point
-            self._best = NO_SAMPLE if self._limit == math.inf else sample
+            self._best = sample if self._keeps_best else NO_SAMPLE
         noise = self._level_unit * abs(sample.value)
         progress.note_level(sample.value, noise if noise > report.noise else report.noise)
         progress.time += perf_counter() - started
@@ -488,12 +460,9 @@ class Run(Iterator[IntermediateResult]):
         """Ctrl-C ends the run with what it has; an exception passes on after a checkpoint."""
         with self.oracle.interrupts.held_back():
             try:
-                with self._naming_damage():
-                    work()
+                work()
             except KeyboardInterrupt:
                 self._interrupted()
-            except CheckpointError:
-                raise
             except BaseException as error:
                 self._autosave(error)
                 raise
@@ -543,7 +512,8 @@ class Run(Iterator[IntermediateResult]):
         off; with a plain method, from before that step."""
         rows, events = (None, ()) if self.trace is None else self.trace.pack()
         way, oracle = self._way, self.oracle
-        last = oracle.last if way is None or way.begun else oracle.carried
+        last = oracle.last if way is None or way.begun else way.known
+        last = None if last is NO_SAMPLE else last
         memory = self.memory
         if way is not None and way.begun:
             memory = dataclasses.replace(way, nfev=oracle.nfev, njev=oracle.njev)
@@ -566,8 +536,7 @@ class Run(Iterator[IntermediateResult]):
         """What was found; asking for it ends the run."""
         if self._result is None:
             self.stop()
-            with self._naming_damage():
-                self._result = self._close()
+            self._result = self._close()
         return self._result
 
     def _close(self) -> Result:
@@ -640,6 +609,22 @@ class Run(Iterator[IntermediateResult]):
             **more,
         )
 
+    def keep_best(self) -> None:
+        """Keep value and gradient of the best point from now on: evaluated, and not counted, where
+        a run that is resumed does not know them any more."""
+        self._keeps_best, oracle = True, self.oracle
+        for known in (self.report.sample, self.report.accepted, oracle.last):
+            if known is not None and known.evaluated and known.point is self.best_point:
+                self._best = known
+                return
+        self._best = oracle.evaluate_anew(self.best_point)
+
+    def lowest_known(self, tried: Sample | None = None) -> Sample | None:
+        """The point to return, if no further call is to be made."""
+        seen = self._best, tried, self.report.sample, self.report.accepted
+        usable = [each for each in seen if each is not None and each.has_finite_gradient]
+        return next(iter(lowest_first(usable, self.oracle.space)), None) if usable else None
+
     def _choose(self, status: Status) -> Sample:
         """The point to return, with value and gradient (counted where they are not known).
 
@@ -648,39 +633,30 @@ class Run(Iterator[IntermediateResult]):
         the smallest gradient and the last point that the method accepted by its value.
         """
         oracle, last = self.oracle, self.report.sample
-        if status is Status.MAX_EVALUATIONS:  # of what is known: no call is left
-            seen = self._best, oracle.lowest, last, self.report.accepted
-            usable = [each for each in seen if each is not None and each.has_finite_gradient]
-            if lowest := lowest_first(usable, oracle.space) if usable else []:
-                return lowest[0]
+        no_call_is_left = status is Status.MAX_EVALUATIONS
+        if no_call_is_left and (known := self.lowest_known(oracle.lowest)) is not None:
+            return known
         best = Sample(self.best_point) if self._best is NO_SAMPLE else self._best
         candidates = [last if self.best_point is last.point else best]
         if last.point is not None:  # otherwise the run was interrupted in the middle of a step
-            oracle.recall(last)
-            oracle.value(last.point)
+            oracle.learn(last)
             if last.has_finite_gradient and math.isfinite(last.value):
                 start = self.progress.start_fun
                 low = last.value <= start + oracle.space.value_noise(start)
                 if status.is_output and (status.success or low):
-                    return oracle.gradient(last.point)
+                    return oracle.learn(last, gradient=True)
                 candidates.append(last)
         if self.report.accepted is not None:
             candidates.append(self.report.accepted)
         for sample in candidates:
-            oracle.recall(sample)
-            sample.value = oracle.value(sample.point)
+            oracle.learn(sample)
         for sample in lowest_first(candidates, oracle.space):
-            known = self._known(sample)
+            oracle.learn(sample, gradient=True)
             # A success has no larger gradient than the start; one of the candidates has not.
-            larger = status.success and known.grad_norm > self.progress.start_norm
-            if known.has_finite_gradient and not larger:
-                return known
-        return self._known(candidates[0])
-
-    def _known(self, sample: Sample) -> Sample:
-        """The sample with its gradient."""
-        self.oracle.recall(sample)
-        return self.oracle.gradient(sample.point)
+            larger = status.success and sample.grad_norm > self.progress.start_norm
+            if sample.has_finite_gradient and not larger:
+                return sample
+        return oracle.learn(candidates[0], gradient=True)
 
 
 class Layout:
@@ -701,13 +677,9 @@ class Layout:
         """The space of x."""
         return Space(start, inner)
 
-    def function_oracle(self, *given: Any) -> FunctionOracle:
-        """The oracle of fun, jac and args in a space."""
-        return FunctionOracle(*given)
-
-    def map_oracle(self, *given: Any) -> MapOracle:
-        """The oracle of step, value and args in a space."""
-        return MapOracle(*given)
+    def oracle(self, source: Source) -> Oracle:
+        """The oracle of a function, or of a map."""
+        return Oracle(source)
 
     def products(self, hessp: Fun | None, space: Space) -> Fun | None:
         """Products with the Hessian of the whole function, given those of the user."""

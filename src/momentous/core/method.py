@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Generic
 
 import numpy as np
 
-from momentous.core.oracle import Oracle, Sample
+from momentous.core.oracle import NO_SAMPLE, Oracle, Sample
 from momentous.core.space import Array, Space
 from momentous.core.step import M, Step, UnderWay
 
@@ -81,8 +81,11 @@ class Method(abc.ABC, Generic[M]):
         return None
 
     def take_step(self, oracle: Oracle, way: UnderWay[M]) -> Step[M]:
-        """One iteration, or the rest of it."""
-        oracle.begin_step()
+        """One iteration, or the rest of it; here a step that was broken off begins again."""
+        if way.known is None:
+            way.known, way.nfev, way.njev = oracle.last or NO_SAMPLE, oracle.nfev, oracle.njev
+        oracle.recall(way.known)
+        oracle.nfev, oracle.njev = way.nfev, way.njev
         return self.step(oracle, way.memory)
 
     def moved_to(

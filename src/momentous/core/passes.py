@@ -39,7 +39,6 @@ Products = tuple[tuple[Entry, Entry], ...]
 # first once more, is read from the cache.  Ten pairs are twenty vectors.
 SIZES = (0, 20, 32)
 MOST = SIZES[-1]
-AT_ONCE = 6  # passes that may be started before the sums of the first are read
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,8 +17,8 @@ from typing import Any, Protocol
 import array_api_compat
 import numpy as np
 
+from momentous.core.admission import levels_to_the_user
 from momentous.core.box import Entries, Sides
-from momentous.core.oracle import levels_to_the_user
 from momentous.core.space import Array, Space
 
 TERMS = "L1, ElasticNet, GroupL2, NonNegative, Box, Simplex, Ball"

@@ -20,7 +20,7 @@ from scipy.linalg.blas import ddot
 
 from momentous.core import blocks, passes
 from momentous.core.blocks import BLOCK, ROW
-from momentous.core.passes import AT_ONCE, MOST, Pass, padded
+from momentous.core.passes import MOST, Pass, padded
 
 Array = Any
 Inner = Callable[[Array, Array], float]
@@ -178,27 +178,12 @@ class Space:
     def start(
         self, work: Pass, vectors: Sequence[Array], numbers: Sequence[float] = ()
     ) -> tuple[tuple[Array, ...], Callable[[], tuple[float, ...]]]:
-        """`compute` without the wait: the new vectors, and what gives the sums, to be called before
-        this method is called again."""
+        """`compute` without the wait: the new vectors, and what gives the sums."""
         if self._passes is None:
             made, sums, _ = self.compute(work, vectors, numbers)
             return made, lambda: sums
         made, answer = self._passes.start(work, vectors, numbers, None)
         return made, lambda: self._totalled(answer()[0])
-
-    def joined(self, fun: Any, x: Array, *, differentiate: bool) -> Any:
-        """A function that gives value and gradient, or is to be differentiated, in a form that is
-        compiled together with passes; None where there is no such form."""
-        join = getattr(self._passes, "joined", None)
-        return None if join is None else join(fun, x, differentiate=differentiate)
-
-    def compute_joined(
-        self, joined: Any, x: Array, work: Pass, vectors: Sequence[Array], numbers: Sequence[float]
-    ) -> tuple[Array, tuple[Array, ...], tuple[float, ...], float]:
-        """The gradient at x; what a pass makes of it and of ``vectors``; and the value."""
-        assert self._passes is not None
-        gradient, made, sums, value = self._passes.compute_joined(joined, x, work, vectors, numbers)
-        return gradient, made, self._totalled(sums), value
 
     def brings(self, value: object) -> bool:
         """Can `compute` bring this value to the host along with its sums?"""
@@ -218,13 +203,11 @@ class Space:
             local = _default_inner(a)
             return self._totalled([local(vector, a) for vector in vectors])
         groups = [tuple(vectors[i : i + MOST]) for i in range(0, len(vectors), MOST)]
+        started = [self._start_inners(group, a) for group in groups]
         sums: list[float] = []
-        for i in range(0, len(groups), AT_ONCE):
-            some = groups[i : i + AT_ONCE]
-            started = [self._start_inners(group, a) for group in some]
-            for group, answer in zip(some, started, strict=True):
-                # As many on every rank, however long its part of x is.
-                sums += list(answer())[: len(group)]
+        for group, answer in zip(groups, started, strict=True):
+            # As many on every rank, however long its part of x is.
+            sums += list(answer())[: len(group)]
         return self._totalled(sums)
 
     def _start_inners(self, group: tuple[Array, ...], a: Array) -> Callable[[], Any]:

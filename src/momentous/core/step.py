@@ -61,5 +61,7 @@ class UnderWay(Generic[M]):
     ended: bool = False  # are its evaluations done?
     sets_out: bool = False  # is it what precedes the first iteration?
     asked: Array = None  # the point of an evaluation that was broken off
-    nfev: int = 0  # evaluations up to here, as a checkpoint holds them
+    known: Sample | None = None  # of a plain method: what the oracle knew before this step
+    # Evaluations up to here, as a checkpoint holds them; of a plain method before this step.
+    nfev: int = 0
     njev: int = 0

@@ -2,7 +2,7 @@
 
 Triton comes with PyTorch.  It compiles Python functions, of which it reads the text: those here are
 written by this module, one per pass.  Sums are in double precision; each program adds up its share,
-the one that ends last adds the shares in their order and writes the sums to memory of the host.
+and the one that ends last adds the shares in their order.
 """
 
 from __future__ import annotations
@@ -15,14 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from momentous.core.mailbox import LETTERS, NO_LETTER, Mailbox
 from momentous.core.passes import MOST, Pass, names, written
 from momentous.io.optional import LazyModule
 
 torch: Any = LazyModule("torch", "torch", "a tensor of PyTorch")
 triton: Any = LazyModule("triton", "torch", "a tensor of PyTorch on a GPU")
 SUMS = 2 * MOST  # room for sums
-PLACES = SUMS + 2  # of a letter; even, so that all letters begin where the first one may
 ALIGNMENT = 16  # bytes, as Triton takes for granted once it has seen it
 PROGRAMS = 8  # per multiprocessor
 NO_CONTEXT = contextlib.nullcontext()
@@ -128,9 +126,6 @@ class TritonPasses:
             self._shares = torch.empty(SUMS * self._programs, dtype=torch.float64, **on_device)
             self._ended = torch.zeros(1, dtype=torch.int32, **on_device)
             self._nothing = torch.zeros(1, dtype=torch.float32, **on_device)
-            # Memory of the host that the GPU can write to.
-            self._answer = torch.empty(LETTERS * PLACES, dtype=torch.float64, pin_memory=True)
-            self._mail = Mailbox(self._answer.numpy())
         self._room = self._shares.data_ptr(), self._ended.data_ptr()
 
     def brings(self, value: Any) -> bool:
@@ -144,7 +139,7 @@ class TritonPasses:
 
     def start(
         self, work: Pass, vectors: Sequence[Any], numbers: Sequence[float], value: Any
-    ) -> tuple[tuple[Any, ...], Callable[[], tuple[Any, float]]]:
+    ) -> tuple[tuple[Any, ...], Callable[[], tuple[list[float], float]]]:
         """The new vectors, and a function that waits for the sums and the value."""
         vectors = [a if a.is_contiguous() else a.contiguous() for a in vectors]
         pointers, together = [a.data_ptr() for a in vectors], 0
@@ -158,18 +153,23 @@ class TritonPasses:
         with torch.cuda.device(self._device) if other else NO_CONTEXT:
             plan = self._plans.get((work.name, value.dtype))
             begin, sums = plan or self._plan(work, vectors, made, numbers, value.detach())
-            letter = self._mail.letter(sums + 1, self._wait) if sums else NO_LETTER
+            answer = torch.empty(sums + 1, dtype=torch.float64, device=self._device)
             # Pointers as numbers: Triton looks at tensors, each time.
             begin(
                 self._size, *pointers, *[a.data_ptr() for a in made], *numbers, value.data_ptr(),
-                *self._room, letter.pointer, THREADS,
+                *self._room, answer.data_ptr(), THREADS,
             )  # fmt: skip
 
-        def answer() -> tuple[Any, float]:
-            found = letter.read(self._wait)
-            return found[:sums], found[-1] if found else np.nan
+        def read() -> tuple[list[float], float]:
+            if not sums:
+                return [], np.nan
+            # An explicit wait, so that PyTorch's search for hidden ones stays of use.
+            here = answer.to("cpu", non_blocking=True)
+            torch.cuda.current_stream(self._device).synchronize()
+            *found, last = here.tolist()
+            return found, last
 
-        return made, answer
+        return made, read
 
     def _plan(
         self, work: Pass, vectors: Sequence[Any], made: Sequence[Any], numbers: Any, value: Any
@@ -178,9 +178,7 @@ class TritonPasses:
         kernel, sums = _kernel(work, len(vectors), len(numbers), self._name, room)
         arguments = self._size, *vectors, *made, *numbers, value, self._shares, self._ended
         warps = THREADS // 32
-        ready = kernel.warmup(*arguments, self._answer, THREADS, grid=(1,), num_warps=warps)
+        answer = torch.empty(sums + 1, dtype=torch.float64, device=self._device)
+        ready = kernel.warmup(*arguments, answer, THREADS, grid=(1,), num_warps=warps)
         plan = self._plans[work.name, value.dtype] = ready[(self._programs, 1, 1)], sums
         return plan
-
-    def _wait(self) -> None:
-        torch.cuda.current_stream(self._device).synchronize()

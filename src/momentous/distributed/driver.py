@@ -16,11 +16,19 @@ from typing import Any, Literal
 
 import numpy as np
 
-from momentous.core.admission import Admission, scalar, starting_point
+from momentous.core.admission import (
+    Admission,
+    Answer,
+    Fun,
+    Source,
+    Wrapped,
+    scalar,
+    starting_point,
+)
 from momentous.core.checkpoint import Checkpoint, RunState, shard_path
 from momentous.core.loop import Callback, Layout, Run
 from momentous.core.method import Method
-from momentous.core.oracle import Fun, FunctionOracle, MapOracle, Oracle, Sample
+from momentous.core.oracle import Oracle, Sample
 from momentous.core.result import Result, Trace
 from momentous.core.space import Array, Inner, Space
 from momentous.core.stopping import AnyOf, Criterion, WallTime, flatten
@@ -58,11 +66,8 @@ class Data(Layout):
         require_same(self.ranks, {"x0": kind})
         return starting_point(self.ranks.broadcast(start))  # in memory of our own
 
-    def function_oracle(self, *given: Any) -> FunctionOracle:
-        return DataOracle(self._agreement, *given)
-
-    def map_oracle(self, *given: Any) -> MapOracle:
-        return DataMapOracle(self._agreement, *given)
+    def oracle(self, source: Source) -> Oracle:
+        return Oracle(SummedSource(source, self._agreement), self._agreement.interrupts)
 
     def products(self, hessp: Fun | None, space: Space) -> Fun | None:
         """Their sum over ranks."""
@@ -111,11 +116,8 @@ class Variables(Data):
             dimension=sum(sizes),
         )
 
-    def function_oracle(self, *given: Any) -> FunctionOracle:
-        return VariablesOracle(self._agreement, *given)
-
-    def map_oracle(self, *given: Any) -> MapOracle:
-        return VariablesMapOracle(self._agreement, *given)
+    def oracle(self, source: Source) -> Oracle:
+        return PartsOracle(source, self._agreement)
 
     def products(self, hessp: Fun | None, space: Space) -> Fun | None:
         return hessp
@@ -146,93 +148,74 @@ def layout_of(ranks: RanksArgument) -> Layout:
 # --- one evaluation ------------------------------------------------------------------------------
 
 
-class _OnRanks(Oracle):
-    """An oracle with the agreement of the run, which brings Ctrl-C to all ranks."""
+class SummedSource(Wrapped):
+    """x is on every rank; value and gradient are sums over ranks.  Of a map the image is on every
+    rank, too, and only values are summed."""
 
-    def __init__(self, agreement: Agreement, *given: Any):
-        super().__init__(*given)  # type: ignore[call-arg]
-        self.interrupts, self._agreement = agreement.interrupts, agreement
-        if isinstance(self, FunctionOracle):
-            self._source.do_not_join()  # one rank alone does not know values and gradients
+    def __init__(self, inner: Source, agreement: Agreement):
+        super().__init__(inner)
+        self._agreement = agreement
 
+    def value(self, x: Array) -> float:
+        if self.is_map and self.fused:  # a step of the map, which makes calls over ranks
+            value = self.inner.value(x)
+            return self._agreement.sum_of_values(value) if self.has_values else value
+        return self._agreement.sum_of_local(lambda: self.inner.value(x))
 
-class DataOracle(_OnRanks, FunctionOracle):
-    """x is on every rank; value and gradient are sums over ranks."""
-
-    def _call_value(self, x: Array) -> float:
-        call = super()._call_value
-        return self._agreement.sum_of_local(lambda: call(x))
-
-    def _call_gradient(self, x: Array, known: float) -> tuple[float, Array, int]:
+    def gradient(self, x: Array, known: float) -> Answer:
+        if self.is_map:
+            value, image, values = self.inner.gradient(x, known)
+            comes = self.fused and self.has_values
+            # Without a value this sum still brings news.
+            total = self._agreement.sum_of_values(value if comes else 0.0)
+            return total if comes else value, image, values
         # What is known is the value of the whole sum: of no use to the part of it that is here.
-        call = super()._call_gradient
-        found, failure = self._agreement.local(lambda: call(x, math.nan))
+        found, failure = self._agreement.local(lambda: self.inner.gradient(x, math.nan))
         value, gradient, values = found or (0.0, None, 0)
         # Where no value comes along, what travels in its place is 0: a NaN would be news.
-        comes = values > 0
-        part = scalar(value, "fun") if comes else 0.0
+        part = scalar(value, "fun") if values else 0.0
         value, gradient = self._agreement.sum_of_gradients(self.space, part, gradient, failure)
-        return value if comes else math.nan, gradient, values
+        return value if values else math.nan, gradient, values
 
 
-class DataMapOracle(_OnRanks, MapOracle):
-    """x is on every rank, and so is the image; values are sums over ranks."""
+class _SameValue(Wrapped):
+    """Every rank has its part of x, and values are of the whole: that of rank 0."""
 
-    def _call_value(self, x: Array) -> float:
-        call = super()._call_value
-        if self._objective is None:
-            return call(x)
-        return self._agreement.sum_of_local(lambda: call(x))
+    def __init__(self, inner: Source, agreement: Agreement):
+        super().__init__(inner)
+        self._agreement = agreement
 
-    def _call_gradient(self, x: Array, known: float) -> tuple[float, Array, int]:
-        value, image, values = super()._call_gradient(x, known)
-        # Without a value this sum still brings news.
-        total = self._agreement.sum_of_values(value if self._paired else 0.0)
-        return total if self._paired else value, image, values
+    def value(self, x: Array) -> float:
+        value = self.inner.value(x)
+        alike = self.is_map and self.fused  # of a step that all ranks take together
+        return value if alike else self._agreement.same_value(value)
 
-
-class _OfParts(_OnRanks):
-    """Every rank has its part of x, and of the gradient or image; values are of the whole."""
-
-    def _with_value(self, x: Array, value: Any, answer: Array) -> Sample:
-        """Where value and gradient come together: that of rank 0."""
-        value, make = scalar(value, "fun"), super()._sample
-        sample: Sample
-        sample, value = self._agreement.with_value(value, lambda: make(x, value, answer))
-        sample.value = value
-        return sample
-
-
-class VariablesOracle(_OfParts, FunctionOracle):
-    """Every rank has its part of x; fun gives the whole value, and its part of the gradient."""
-
-    def _call_value(self, x: Array) -> float:
-        return self._agreement.same_value(super()._call_value(x))
-
-    def _call_gradient(self, x: Array, known: float) -> tuple[float, Array, int]:
-        if self._source.by_differences:
+    def gradient(self, x: Array, known: float) -> Answer:
+        if self.by_differences:
             raise ValueError(
                 "gradients by differences of fun do not work with ranks='variables': all ranks "
                 "would move a coordinate at once; pass jac=callable, or jac=True if fun returns "
                 "(f, g)"
             )
-        return super()._call_gradient(x, known)
+        return self.inner.gradient(x, known)
+
+
+class PartsOracle(Oracle):
+    """Every rank has its part of x, and of the gradient or image."""
+
+    def __init__(self, source: Source, agreement: Agreement):
+        super().__init__(_SameValue(source, agreement), agreement.interrupts)
+        self._agreement = agreement
 
     def _sample(self, x: Array, value: Any, answer: Array) -> Sample:
-        make = self._with_value if self.fused else super()._sample
-        return make(x, value, answer)
-
-
-class VariablesMapOracle(_OfParts, MapOracle):
-    """Every rank has its part of x and of the image; values are those of the whole."""
-
-    def _call_value(self, x: Array) -> float:
-        value = super()._call_value(x)
-        return value if self._objective is None else self._agreement.same_value(value)
-
-    def _sample(self, x: Array, value: Any, answer: Array) -> Sample:
-        make = self._with_value if self._paired else super()._sample
-        return make(x, value, answer)
+        make = super()._sample
+        if not (self.fused and self.has_values):
+            return make(x, value, answer)
+        # Value and gradient come together: the value travels with the sum of the norm.
+        value = scalar(value, "fun")
+        sample, value = self._agreement.with_value(value, lambda: make(x, value, answer))
+        sample.value = value
+        return sample
 
 
 # --- the loop ------------------------------------------------------------------------------------

@@ -8,95 +8,76 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import sys
-import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
+from types import MappingProxyType
 
 NAME = "momentous"
 logging.getLogger(NAME).addHandler(logging.NullHandler())  # silent where nobody has set it up
 
-_lock = threading.Lock()
-_at_work: dict[str, list[tuple[int, int]]] = {}  # by logger: the thread and the level of each call
-_levels: dict[str, int] = {}  # of these loggers, before the first of them
+# By logger, the level that calls under way in this thread have asked for.
+_asked: ContextVar[Mapping[str, int]] = ContextVar("_asked", default=MappingProxyType({}))
 
 
 @contextlib.contextmanager
 def shown(name: str, level: int | None) -> Iterator[None]:
-    """A context in which messages of a logger, of at least this level, are printed; None: none are.
-
-    Where ``logging`` shows them anyway they are not printed twice.
-    """
-    if level is None or has_reader(name, level):
+    """A context in which what is said to a logger, at least at this level, is printed; None: only
+    what contexts around this one ask for."""
+    asked = _asked.get()
+    if level is None or asked.get(name, math.inf) <= level:
         yield
         return
-    call, logger = (threading.get_ident(), level), logging.getLogger(name)
-    with _lock:
-        there = _at_work.setdefault(name, [])
-        if not there:
-            _levels[name] = logger.level
-            logger.addFilter(_print_or_pass)
-        there.append(call)
-        logger.setLevel(min(logger.getEffectiveLevel(), level))
+    token = _asked.set({**asked, name: level})
     try:
         yield
     finally:
-        with _lock:
-            there.remove(call)
-            if not there:
-                logger.removeFilter(_print_or_pass)
-                logger.setLevel(_levels[name])
+        _asked.reset(token)
 
 
-def _print_or_pass(record: logging.LogRecord) -> bool:
-    """Print what a call in this thread has asked for and nobody else shows; let pass what
-    ``logging`` is set up for, and not what is logged only because of that call."""
-    calls = list(_at_work.get(record.name, ()))
-    asked = any(thread == record.thread and level <= record.levelno for thread, level in calls)
-    if asked and sys.stdout is not None and not _is_set_up(record.name, record.levelno):
+def is_heard(logger: logging.Logger, level: int) -> bool:
+    """Does anybody want what is said to this logger at this level?"""
+    return logger.isEnabledFor(level) or _is_asked(logger.name, level)
+
+
+def say(logger: logging.Logger, level: int, text: str) -> None:
+    """Log a message, and print it where a call in this thread has asked for it; where ``logging``
+    shows it anyway it is not printed twice."""
+    logger.log(level, "%s", text)
+    if _is_asked(logger.name, level) and sys.stdout is not None and not _is_set_up(logger, level):
         # To the standard output as it is now: a notebook or a test may have put it elsewhere.
         with contextlib.suppress(BrokenPipeError, ValueError):  # closed: nobody reads it
-            sys.stdout.write(record.getMessage() + "\n")
-            sys.stdout.flush()
-    return record.levelno >= _level_set_up(record.name)
+            print(text, flush=True)
 
 
 def has_reader(name: str, level: int) -> bool:
-    """Are messages of that logger and level shown already: by a call around this one, or because
+    """Are messages of that logger and level shown: as a call around this one has asked, or because
     somebody has set up ``logging``?"""
-    here = threading.get_ident()
-    if any(thread == here and own <= level for thread, own in _at_work.get(name, ())):
-        return True
-    return _is_set_up(name, level)
+    return _is_asked(name, level) or _is_set_up(logging.getLogger(name), level)
 
 
-def _is_set_up(name: str, level: int) -> bool:
+def _is_asked(name: str, level: int) -> bool:
+    return _asked.get().get(name, math.inf) <= level
+
+
+def _is_set_up(logger: logging.Logger, level: int) -> bool:
     """Does ``logging`` show messages of that logger and level?"""
-    if not _level_set_up(name) <= level:
+    if not logger.isEnabledFor(level):
         return False
-    logger: logging.Logger | None = logging.getLogger(name)
-    while logger is not None:
-        for handler in logger.handlers:
+    place: logging.Logger | None = logger
+    while place is not None:
+        for handler in place.handlers:
             if not isinstance(handler, logging.NullHandler) and handler.level <= level:
                 return True
-        logger = logger.parent if logger.propagate else None
+        place = place.parent if place.propagate else None
     return False
-
-
-def _level_set_up(name: str) -> int:
-    """The level of a logger, without what calls under way have made of it."""
-    logger: logging.Logger | None = logging.getLogger(name)
-    while logger is not None:
-        level = _levels[logger.name] if _at_work.get(logger.name) else logger.level
-        if level:
-            return level
-        logger = logger.parent
-    return logging.NOTSET
 
 
 def notify(logger: logging.Logger, text: str, *, always: bool = False) -> None:
     """A message of level INFO that people at a terminal or a notebook see even so, on the standard
     error stream; ``always``: everybody does."""
-    logger.info("%s", text)
+    say(logger, logging.INFO, text)
     if sys.stderr is None or has_reader(logger.name, logging.INFO):
         return
     if always or sys.stderr.isatty() or "ipykernel" in sys.modules:

@@ -10,9 +10,16 @@ from typing import Any
 import array_api_compat
 import numpy as np
 
-from momentous.core.admission import NO_NUMBERS, both_of, places_in_box, slopes_by_places
+from momentous.core.admission import (
+    NO_NUMBERS,
+    both_of,
+    explain_read_only,
+    levels_to_the_user,
+    places_in_box,
+    slopes_by_places,
+    written_into,
+)
 from momentous.core.box import Box
-from momentous.core.oracle import explain_read_only, levels_to_the_user, written_into
 from momentous.core.space import Array, set_writable, to_numpy
 
 

@@ -12,15 +12,14 @@ import array_api_compat
 import numpy as np
 
 from momentous.api import choose_method
-from momentous.core.admission import starting_point
+from momentous.core.admission import levels_to_the_user, starting_point
 from momentous.core.box import Box, read_sides, sides_or_pairs
 from momentous.core.checkpoint import Checkpoint
 from momentous.core.method import Method
-from momentous.core.oracle import levels_to_the_user
 from momentous.core.rule import Rule
 from momentous.core.space import Array, to_numpy
 from momentous.core.stopping import require
-from momentous.io.logs import shown
+from momentous.io.logs import say, shown
 from momentous.io.progress import progress_bar
 from momentous.lanes import saved
 from momentous.lanes.driver import Driver
@@ -190,7 +189,7 @@ def minimize_many(
                 raise
             result = error.result
         bar.end(f"{len(result)} of {len(result)} problems")
-        LOGGER.info("%r", result)
+        say(LOGGER, logging.INFO, repr(result))
     return result
 
 

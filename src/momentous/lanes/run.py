@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from momentous.core.admission import levels_to_the_user
 from momentous.core.checkpoint import Checkpoint
 from momentous.core.machine import Host
-from momentous.core.oracle import InterruptFlag, levels_to_the_user
+from momentous.core.oracle import InterruptFlag
 from momentous.core.space import Array, to_numpy
 from momentous.core.status import Ending, Status
 from momentous.lanes import saved

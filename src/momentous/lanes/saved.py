@@ -80,9 +80,6 @@ class _Unpacker(Unpacker):
             self._made[number] = m.xp.asarray(array, device=m.device) if item["lanes"] else array
         return self._made[number]
 
-    def make_record(self, cls: type, made: dict[str, Any]) -> Any:
-        return cls(**made)  # numbers are arrays, which are not what its types say
-
 
 def _fingerprint(starts: Array, box: Box | None) -> str:
     """Do two batches begin at the same points, in the same order, precision and bounds?"""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import math
 import operator
 from functools import cached_property
-from typing import Any, Self, SupportsIndex
+from typing import Self, SupportsIndex
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from momentous.core.loop import Layout
+from momentous.distributed import Alone, Ranks, Variables
 from momentous.io.types import AnyDType
 from momentous.lowrank.backends import Backend, PlainTerms, RowStep, Side, find_backend
 from momentous.lowrank.backends.blocks import Matrix
@@ -21,8 +22,12 @@ from momentous.lowrank.data.ratings import Floats, Ratings
 from momentous.lowrank.factors import balanced, products
 from momentous.lowrank.losses import Loss, find_loss
 from momentous.lowrank.penalty import Penalty
+from momentous.lowrank.ranks.items import SpreadItems
+from momentous.lowrank.ranks.ratings import RankRatings
+from momentous.lowrank.ranks.start import balanced_on_ranks, svd_on_ranks
 
-BLOCK = 1 << 15  # entries whose predictions are held at a time: these and their factors fit a cache
+ROWS, COLS = 0, 1
+ERROR_BLOCK = 1 << 15  # entries whose errors are computed at a time: with factors they fit a cache
 
 
 class LowRankObjective:
@@ -42,10 +47,30 @@ class LowRankObjective:
 
     A point x is one flat vector: all p_i, then all q_j.
 
+    On many ranks the rows are spread, with their entries, and every rank makes the same calls.  x
+    is this rank's part of the point: the parameters of its rows, then those of its share of the n
+    columns (``ranks.share(n)``).  Values are those of the whole, and the same on all ranks.  With w
+    parameters per row, the numbers that travel are
+
+    ===========================  ===================================================================
+    value and gradient           all_gather n w, reduce_scatter n w (as much as one all_reduce of
+                                 n w), and about w^2 in two all_reduces
+    half a sweep over rows       all_gather n w
+    half a sweep over columns    reduce_scatter n (w (w + 1) / 2 + w)
+    by k conjugate gradients     reduce_scatter n (w + 1), and k times all_gather n w and
+                                 reduce_scatter n w; with all_gather n w where the columns were
+                                 rescaled
+    its value, or the penalty    1
+    start                        all_reduce n per product of the matrix with a vector
+    ===========================  ===================================================================
+
+    Newton's steps for columns, where one may go too far, take all_gather n w and all_reduce n more.
+
     Parameters
     ----------
     ratings : Ratings
-        For the logistic loss labels +1 and -1, as `Ratings.signs` makes them.
+        For the logistic loss labels +1 and -1, as `Ratings.signs` makes them.  `RankRatings` are
+        spread over ranks already.
     rank : int
         From 1 to ``min(ratings.shape)``.
     loss : str or Loss
@@ -67,7 +92,9 @@ class LowRankObjective:
         installed.
     device : {"cpu", "cuda", "auto"}
         "cuda" is an NVIDIA GPU, by CuPy: points and gradients are CuPy arrays then.  "auto" takes
-        it where there is one and a million entries or more.
+        it where there is one and a million entries or more (on ranks: per rank).
+    ranks : Ranks, optional
+        Spread ratings that every rank has over these.
 
     References
     ----------
@@ -97,9 +124,13 @@ class LowRankObjective:
         mean: float = 0.0,
         backend: str | Backend = "auto",
         device: str = "cpu",
+        ranks: Ranks | None = None,
     ):
         if not isinstance(ratings, Ratings):
             raise TypeError(f"expected Ratings, not {type(ratings).__name__}")
+        if ranks is not None and not isinstance(ratings, RankRatings):
+            ratings = RankRatings.share_of(ratings, ranks)
+        self.ranks = ratings.ranks if isinstance(ratings, RankRatings) else Alone()
         self.rank = _rank(rank, ratings.whole.shape)
         self.loss = find_loss(loss)
         self.loss.check(ratings)
@@ -109,19 +140,23 @@ class LowRankObjective:
         self.dtype: AnyDType = np.dtype(ratings.dtype if dtype is None else dtype)
         self.ratings = ratings.astype(self.dtype)
         self.nnz: int = ratings.whole.nnz
-        self.backend = find_backend(backend, device, ratings.nnz)
+        # The mean number of entries: all ranks choose alike.
+        self.backend = find_backend(backend, device, self.nnz // self.ranks.size)
+        if self.ranks.size > 1:
+            self.backend.use_local_device()
         self._asked_threads = thread_count(threads)
         # Groups of the pass are the longer side: the shorter factor is the one that must fit the
         # caches, and of whose gradient each thread has a copy.
         self._long = 0 if ratings.shape[0] >= ratings.shape[1] else 1
         self._sides: dict[int, Side] = {}
         self.threads = self.side(self._long).threads
+        self._gathered: tuple[Floats, Floats] | None = None  # the last columns, before and after
 
     def with_rank(self, rank: int) -> Self:
         """The same objective for factors of another rank; the entries are shared."""
         other = copy.copy(self)
         other.rank = _rank(rank, self.ratings.whole.shape)
-        for name in ("weights", "_start", "share_of_weights"):
+        for name in ("weights", "_start", "_spread_items"):
             other.__dict__.pop(name, None)
         return other
 
@@ -144,8 +179,8 @@ class LowRankObjective:
     @property
     def dimension(self) -> int:
         """Length of x: ``(m + n) (r + biases)``; on ranks, of this rank's part of it."""
-        m, n = self.ratings.shape
-        return (m + len(range(n)[self.items])) * self.width
+        items = self.items
+        return (self.ratings.shape[0] + items.stop - items.start) * self.width
 
     def side(self, which: int) -> Side:
         """The entries by row (0) or by column (1) as the backend works on them, made once."""
@@ -156,8 +191,13 @@ class LowRankObjective:
         return self._sides[which]
 
     def counts(self, which: int) -> NDArray[np.int64]:
-        """The number of entries of each row (0) or column (1)."""
-        return self.side(which).counts
+        """The number of entries, on all ranks, of each row (0) or column (1) in x."""
+        return self._col_counts if which == COLS else self.side(ROWS).counts
+
+    @cached_property
+    def _col_counts(self) -> NDArray[np.int64]:
+        share: NDArray[np.int64] = self.ranks.reduce_scatter(self.side(COLS).counts)
+        return share
 
     @cached_property
     def weights(self) -> tuple[Floats, Floats]:
@@ -185,7 +225,12 @@ class LowRankObjective:
     @cached_property
     def _start(self) -> Floats:
         values = self.loss.start_values(self.ratings, self.mean)
-        return self._without_biases(*self.backend.svd_start(self.ratings, self.rank, values))
+        if self.ranks.size == 1:
+            return self._without_biases(*self.backend.svd_start(self.ratings, self.rank, values))
+        matrix = self.ratings.to_sparse().astype(np.float64)
+        matrix.data = values.astype(np.float64)
+        U, V = svd_on_ranks(matrix, self.rank, self.ranks)
+        return self._without_biases(U, V[self.items])
 
     def random_start(self, rng: np.random.Generator, scale: float = 0.1) -> Floats:
         """Small random factors and no biases: enough for a sweep to begin with.
@@ -234,7 +279,7 @@ class LowRankObjective:
         flat = self.backend.asarray(x, self.dtype)
         if flat.shape != (self.dimension,):
             m, w = self.ratings.shape[0], self.width
-            of_rank = ", this rank's part" if self.layout is not None else ""
+            of_rank = ", this rank's part" if self.ranks.size > 1 else ""
             raise ValueError(
                 f"x must be a flat vector of length ({m} + {self.dimension // w - m}) * {w} = "
                 f"{self.dimension}{of_rank}, not of shape {flat.shape}"
@@ -255,11 +300,9 @@ class LowRankObjective:
         P, Q = self.split(x)
         balance = self.balance if balance is None else balance
         with np.errstate(over="ignore", invalid="ignore"):
-            left, right = self._widen(P, Q)
+            left, right = self._widen(P, self.gathered(Q))
             losses = self.side(self._long).value(*self._long_first(left, right))
-            if self.loss.dense_weight:
-                losses += self._dense(left, right)[0]
-            return self._sum(losses, P, Q, *self._grams(P, Q), balance)
+            return self._sum(losses, P, Q, *self._grams(left, right), balance)
 
     def gradient(self, x: ArrayLike) -> Floats:
         """Gradient of F at x."""
@@ -270,7 +313,7 @@ class LowRankObjective:
         xp, r, scale = self.backend.xp, self.rank, 1.0 / self.nnz
         flat = self._check_point(x)
         gradient: Floats = xp.empty(self.dimension, self.dtype)
-        if self.penalty.uniform and not self.mean:
+        if self.penalty.uniform and not self.mean and self.ranks.size == 1:
             terms = PlainTerms(scale, self.balance, self.ridge, self.loss.dense_weight)
             shape, cut = (-1, r), self.ratings.shape[0]
             value = self.backend.plain_objective(
@@ -280,44 +323,52 @@ class LowRankObjective:
                 return value, gradient
         (P, Q), parts = self._parts(flat), self._parts(gradient)
         with np.errstate(over="ignore", invalid="ignore"):
-            grams = self._grams(P, Q)
-            pull = 2.0 * self.balance * (grams[0] - grams[1])
+            left, right = self._widen(P, self.gathered(Q))
+            grams = self._grams(left, right)
+            pull = 2.0 * self.balance * (grams[0] - grams[1])[:r, :r]
             for which, (part, side) in enumerate(zip(parts, (P, Q), strict=True)):
                 turn = -pull if which else pull
                 if self.penalty.uniform:
-                    turned = (scale * (self.ridge * xp.eye(r) + turn)).astype(self.dtype)
-                    xp.matmul(side, turned, out=part)
+                    xp.matmul(side, self._matrix(scale * (self.ridge * np.eye(r) + turn)), out=part)
                 else:
-                    part[:, :r] = side[:, :r] @ (scale * turn).astype(self.dtype)
+                    part[:, :r] = side[:, :r] @ self._matrix(scale * turn)
                     part[:, r:] = 0.0
                     part += self.weights[which] * side * self.dtype.type(scale)
-            losses = self._add_losses(P, Q, scale, *parts)
+            losses = self._add_losses(left, right, grams, scale, *parts)
             return self._sum(losses, P, Q, *grams, self.balance), gradient
 
     def _add_losses(
-        self, P: Floats, Q: Floats, scale: float, grad_P: Floats, grad_Q: Floats
+        self,
+        left: Floats,
+        right: Floats,
+        grams: tuple[Matrix, Matrix],
+        scale: float,
+        grad_P: Floats,
+        grad_Q: Floats,
     ) -> float:
-        """Add the gradient of the losses; returns their sum."""
-        left, right = self._widen(P, Q)
-        wide = left is not P
-        xp, grads = self.backend.xp, (grad_P, grad_Q)
-        if wide:
-            grads = xp.zeros_like(left), xp.zeros_like(right)
+        """Add the gradient of the losses; returns their sum over this rank's entries."""
+        xp, width, kept = self.backend.xp, self.width, self._item_columns
+        own = grad_P if left.shape == grad_P.shape else xp.zeros_like(left)
+        alone = self.ranks.size == 1
+        far = grad_Q if alone and right.shape == grad_Q.shape else xp.zeros_like(right)
         losses = self.side(self._long).add_gradient(
-            *self._long_first(left, right), scale, *self._long_first(*grads)
+            *self._long_first(left, right), scale, *self._long_first(own, far)
         )
+        if own is not grad_P:
+            grad_P += own[:, :width]
+        if far is not grad_Q:
+            sent = xp.ascontiguousarray(far[:, kept])
+            grad_Q += sent if alone else self.ranks.reduce_scatter(sent)
         if self.loss.dense_weight:
-            dense, of_left, of_right = self._dense(left, right)
-            losses += dense
             factor = scale * self.loss.dense_weight
-            grads[0][...] += left @ (factor * of_right).astype(self.dtype)
-            grads[1][...] += right @ (factor * of_left).astype(self.dtype)
-        if wide:
-            grad_P += grads[0][:, : self.width]
-            grad_Q[:, : self.rank] += grads[1][:, : self.rank]
-            if self.penalty.biases:  # the bias of a column stands against the constant of the rows
-                grad_Q[:, -1] += grads[1][:, -1]
+            grad_P += left @ self._matrix(factor * grams[1][:, :width])
+            grad_Q += right[self.items] @ self._matrix(factor * grams[0][:, kept])
         return losses
+
+    def _matrix(self, small: Matrix) -> Floats:
+        """A small matrix where the factors are, in their precision."""
+        there: Floats = self.backend.xp.asarray(small.astype(self.dtype))
+        return there
 
     def _widen(self, P: Floats, Q: Floats) -> tuple[Floats, Floats]:
         """Two factors whose product is z: with biases (U, b, 1) and (V, 1, c + mean)."""
@@ -332,24 +383,32 @@ class LowRankObjective:
             right[:, -1] += Q[:, -1]
         return left, right
 
+    @property
+    def _item_columns(self) -> list[int]:
+        """The columns of `_widen`'s right factor that are parameters: V and c."""
+        return [*range(self.rank), *([-1] if self.penalty.biases else [])]
+
     def _long_first(self, rows: Floats, cols: Floats) -> tuple[Floats, Floats]:
         return (cols, rows) if self._long else (rows, cols)
 
-    def _dense(self, left: Floats, right: Floats) -> tuple[float, Matrix, Matrix]:
-        """The sum over all pairs of ``dense_weight z^2 / 2``, and both Gram matrices."""
-        of_left, of_right = self.backend.gram(left), self.backend.gram(right)
-        return 0.5 * self.loss.dense_weight * float((of_left * of_right).sum()), of_left, of_right
-
-    def _grams(self, P: Floats, Q: Floats) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        return self.backend.gram(P[:, : self.rank]), self.backend.gram(Q[:, : self.rank])
+    def _grams(self, left: Floats, right: Floats) -> tuple[Matrix, Matrix]:
+        """The Gram matrices of the factors of all rows and of all columns, as NumPy arrays."""
+        return self.gram(left), self.backend.to_host(self.backend.gram(right))
 
     def _sum(
-        self, losses: float, P: Floats, Q: Floats, gram_U: Matrix, gram_V: Matrix, balance: float
-    ) -> float:
+        self, losses: float, P: Floats, Q: Floats, gram_left: Matrix, gram_right: Matrix,
+        balance: float,
+    ) -> float:  # fmt: skip
+        """F, from this rank's losses and the Gram matrices of the whole."""
+        gram_U, gram_V = (gram[: self.rank, : self.rank] for gram in (gram_left, gram_right))
+        squares = 0.0
+        if not self.penalty.uniform:
+            squares = sum(map(self.backend.weighted_squares, self.weights, (P, Q)))
+        losses, squares = map(float, self.ranks.all_reduce(np.array([losses, squares])))
         if self.penalty.uniform:
             squares = self.ridge * float(gram_U.trace() + gram_V.trace())
-        else:
-            squares = 2.0 * self.nnz * (self.penalty_of(P, 0) + self.penalty_of(Q, 1))
+        if self.loss.dense_weight:
+            losses += 0.5 * self.loss.dense_weight * float((gram_left * gram_right).sum())
         imbalance = float(((gram_U - gram_V) ** 2).sum())
         return (losses + 0.5 * (balance * imbalance + squares)) / self.nnz
 
@@ -359,7 +418,7 @@ class LowRankObjective:
             squares = self.ridge * float(self.backend.xp.sum(side * side, dtype=np.float64))
         else:
             squares = self.backend.weighted_squares(self.weights[which], side)
-        return 0.5 * squares / self.nnz
+        return self.ranks.sum(0.5 * squares / self.nnz)
 
     # --- one side for the other -------------------------------------------------------------------
 
@@ -379,16 +438,28 @@ class LowRankObjective:
         conjugate gradients are taken in the coordinates of `principal_axes`, and it is the losses
         before for all; see `Side.improve_rows`.
         """
-        if steps is None:
-            features, offsets = self._features(self.gathered(other))
-            step = RowStep(self.weights[which], features, offsets, own, with_value)
-            return self.side(which).solve_rows(step)
-        axes, squares = self.principal_axes(which, other)
-        features, offsets = self._features(self.turned(self.gathered(other), axes))
-        current = None if own is None else self.turned(own, axes)
+        fixed = other if which == COLS else self.gathered(other)
+        current = own if own is None or which == ROWS else self.gathered(own)
+        if steps is not None:
+            axes, squares = self.principal_axes(which, other)
+            fixed = self.turned(fixed, axes)
+            current = None if current is None else self.turned(current, axes)
+        features, offsets = self._features(fixed)
         step = RowStep(self.weights[which], features, offsets, current, with_value)
-        found, losses = self.side(which).improve_rows(step, squares, steps)
-        return self.turned(found, axes.T), losses
+        spread = which == COLS and self.ranks.size > 1
+        side = self._spread_items if spread else self.side(which)
+        if steps is None:
+            found, value = side.solve_rows(step)
+        else:
+            found, value = side.improve_rows(step, squares, steps)
+            found = self.turned(found, axes.T)
+        return found, self.ranks.sum(value) if with_value else 0.0
+
+    @cached_property
+    def _spread_items(self) -> SpreadItems:
+        return SpreadItems(
+            self.side(COLS), self.backend, self.ranks, self.weights[COLS], self.counts(COLS)
+        )
 
     def principal_axes(self, which: int, other: Floats) -> tuple[Floats, Matrix]:
         """Axes for the factors, orthonormal, in which those of the other side are uncorrelated over
@@ -414,8 +485,8 @@ class LowRankObjective:
 
     def _curvature_per_row(self, which: int) -> float:
         largest = self.loss.largest_curvature(self.ratings.values)
-        total = self.total(float(np.sum(np.broadcast_to(largest, self.ratings.values.shape))))
-        return float(total / self.ratings.whole.shape[which])
+        own = float(np.sum(np.broadcast_to(largest, self.ratings.values.shape)))
+        return self.ranks.sum(own) / self.ratings.whole.shape[which]
 
     def turned(self, side: Floats, axes: Floats) -> Floats:
         """The parameters of a side with its factors in other coordinates."""
@@ -438,14 +509,14 @@ class LowRankObjective:
     # --- what is spread, on many ranks ------------------------------------------------------------
 
     @property
-    def layout(self) -> Layout | None:
+    def layout(self) -> Variables | None:
         """How x is spread, for `minimize` and `accelerate`; None: not at all."""
-        return None
+        return Variables(self.ranks) if self.ranks.size > 1 else None
 
     @property
-    def items(self) -> slice[int | None, int | None]:
-        """Which columns are in x."""
-        return slice(None)
+    def items(self) -> slice[int, int]:
+        """Which columns are in x: this rank's share of them."""
+        return self.ranks.share(self.ratings.shape[1])
 
     def factors(self, x: ArrayLike) -> tuple[Floats, Floats]:
         """The parameters (P, Q) in x, as NumPy arrays of our own, Q of all columns."""
@@ -454,51 +525,53 @@ class LowRankObjective:
         return U, V
 
     def gathered(self, Q: Floats) -> Floats:
-        """The parameters of all columns, from those of the columns in x."""
-        return Q
+        """The parameters of all columns, from those of the columns in x; the last are kept."""
+        if self.ranks.size == 1:
+            return Q
+        if self._gathered is None or self._gathered[0] is not Q:
+            shares = self.ranks.shares(self.ratings.shape[1])
+            self._gathered = (
+                Q,
+                self.ranks.all_gather(self.backend.xp.ascontiguousarray(Q), shares),
+            )
+        return self._gathered[1]
 
     def balanced(self, U: Floats, V: Floats) -> tuple[Floats, Floats]:
         """Balanced factors of the same product, for `factors`."""
-        return balanced(U, V)
+        return balanced(U, V) if self.ranks.size == 1 else balanced_on_ranks(U, V, self.ranks)
 
-    def gram(self, factor: Floats, weights: Floats) -> NDArray[np.float64]:
+    def gram(self, factor: Floats, weights: Floats | None = None) -> NDArray[np.float64]:
         """``sum_i w_i u_i u_i'`` over all rows of a side, as a NumPy array."""
-        return np.asarray(self.backend.to_host(self.backend.gram(factor, weights)), np.float64)
+        own = np.asarray(self.backend.to_host(self.backend.gram(factor, weights)), np.float64)
+        whole: NDArray[np.float64] = self.ranks.all_reduce(own)
+        return whole
 
     def norm(self, x: Floats) -> float:
         """The length of a vector like x."""
-        return float(self.backend.xp.linalg.norm(x))
-
-    def total(self, number: float) -> float:
-        """The sum over all ranks."""
-        return number
-
-    def summed(self, array: Any) -> Any:
-        """The sums of arrays over all ranks."""
-        return array
-
-    def any(self, flag: bool) -> bool:
-        """Is it so on any rank?"""
-        return flag
+        squares = self.backend.xp.sum(self.backend.xp.square(x, dtype=np.float64))
+        return math.sqrt(self.ranks.sum(float(squares)))
 
     # --- entries that take no part ----------------------------------------------------------------
 
     def error(self, x: Floats, ratings: Ratings, limits: tuple[float, float]) -> float:
         """The loss's error on other entries of the same matrix, block by block."""
-        if self.backend.xp is not np:
-            wide = self._widen(*self._parts(x))
-            total = self.backend.sum_of_errors(self.loss, *wide, ratings, limits)
-            return self.loss.error_of_mean(total / ratings.nnz)
         P, Q = self._parts(x)
-        total = self.total(self._sum_of_errors(P, self.gathered(Q), ratings, limits))
-        return self.loss.error_of_mean(total / ratings.whole.nnz)
+        Q = self.gathered(Q)
+        if self.backend.xp is np:
+            own = self._sum_of_errors(P, Q, ratings, limits)
+        else:
+            wide = self._widen(P, Q)
+            own = 0.0  # of a rank that has none of the entries
+            if ratings.nnz:
+                own = self.backend.sum_of_errors(self.loss, *wide, ratings, limits)
+        return self.loss.error_of_mean(self.ranks.sum(own) / ratings.whole.nnz)
 
     def _sum_of_errors(
         self, P: Floats, Q: Floats, ratings: Ratings, limits: tuple[float, float]
     ) -> float:
         r, rows, total = self.rank, ratings.rows, 0.0
-        for begin in range(0, ratings.nnz, BLOCK):
-            block = slice(begin, begin + BLOCK)
+        for begin in range(0, ratings.nnz, ERROR_BLOCK):
+            block = slice(begin, begin + ERROR_BLOCK)
             i, j = rows[block], ratings.cols[block]
             z = np.einsum("ij,ij->i", P[i, :r], Q[j, :r]) + self.dtype.type(self.mean)
             if self.penalty.biases:

@@ -21,7 +21,14 @@ from momentous.lowrank.data.ratings import Ratings
 from momentous.lowrank.data.read import Reading
 from momentous.lowrank.data.vocabulary import UNKNOWN, Vocabulary
 from momentous.lowrank.data.write import write_ratings
-from momentous.lowrank.model import LowRankModel, Unknown, fit_model, load_model, save_model
+from momentous.lowrank.model import (
+    LowRankModel,
+    Unknown,
+    explain,
+    fit_model,
+    load_model,
+    save_model,
+)
 from momentous.lowrank.model.files import fit_facts, from_plain
 from momentous.lowrank.model.fitted import vocabulary_of
 from momentous.lowrank.model.shards import OfRank, WithIds
@@ -289,6 +296,48 @@ def recommend_items(
     return {
         user: list(zip(found.items.tolist(), found.scores.tolist(), strict=True))
         for user, found in zip(asked, best, strict=True)
+    }
+
+
+def similar_ids(
+    model: Path, ids: Iterable[str], count: int = 10, *, users: bool = False
+) -> dict[str, list[tuple[str | int | float, float]]]:
+    """The items (or users) most like each of these, with the cosines of their factors."""
+    fitted, _ = load_model(model, None if users else WithIds([]))
+    alike = fitted.similar_rows if users else fitted.similar_columns
+    found = {one: alike(one, count) for one in ids}
+    return {
+        one: list(zip(near.ids.tolist(), near.scores.tolist(), strict=True))
+        for one, near in found.items()
+    }
+
+
+def explain_score(model: Path, user: str, item: str, count: int = 10) -> JsonObject:
+    """The score of an item for a user, and what the user's ratings add to it, the most first."""
+    fitted, _ = load_model(model, WithIds([user]))
+    found = explain(fitted, user, item, count)
+    ratings = list(zip(found.items.tolist(), found.contributions.tolist(), strict=True))
+    return {"score": found.score, "rest": found.rest, "ratings": ratings}
+
+
+def fold_in_file(
+    model: Path, file: PathLike | Query, out: Path, **reading: Unpack[Reading]
+) -> JsonObject:
+    """Write a model that knows the users in a file, too, from their ratings; the items stay."""
+    _require_folder(out)
+    fitted, extra = load_model(model)
+    ratings = Ratings.read(file, **reading)
+    if extra.get("threshold") is not None:
+        ratings = ratings.signs(extra["threshold"])
+    users, items = (vocabulary_of(ratings, which).ids for which in (0, 1))
+    new_users = _count_unknown(fitted.rows, users)
+    save_model(fitted.fold_in(ratings), out, extra)
+    return {
+        "model": str(out),
+        "ratings": ratings.nnz,
+        "new_users": new_users,
+        "users_again": len(users) - new_users,
+        "unknown_items": _count_unknown(fitted.cols, items),
     }
 
 

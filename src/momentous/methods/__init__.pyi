@@ -6,10 +6,10 @@
 # ruff: isort: skip_file
 
 from momentous.methods.safeguarded import Safeguarded as Safeguarded
-from momentous.methods.restarted.algorithms import AdaRAGD as AdaRAGD
-from momentous.methods.restarted.algorithms import AdaRHB as AdaRHB
-from momentous.methods.restarted.algorithms import RAGD as RAGD
-from momentous.methods.restarted.algorithms import RHB as RHB
+from momentous.methods.restarted.adaptive import AdaRAGD as AdaRAGD
+from momentous.methods.restarted.adaptive import AdaRHB as AdaRHB
+from momentous.methods.restarted.fixed_radius import RAGD as RAGD
+from momentous.methods.restarted.fixed_radius import RHB as RHB
 from momentous.methods.restarted.perturbed import PerturbedRAGD as PerturbedRAGD
 from momentous.methods.parameter_free.agd import ParameterFreeAGD as ParameterFreeAGD
 from momentous.methods.parameter_free.heavy_ball import UniversalHeavyBall as UniversalHeavyBall

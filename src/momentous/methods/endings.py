@@ -50,6 +50,16 @@ def by_own_rule(message: str, numbers: dict[str, float], advice: str) -> Ending:
     return ending
 
 
+def start_not_finite(norm: float, step_size: float) -> Ending:
+    """The value at the start of an epoch was accepted, and then its gradient turned out so."""
+    return Ending(
+        Status.NON_FINITE,
+        "the objective was lower at the last accepted point, but its gradient there is not "
+        "finite; no smaller step helps: check jac at result.best_x and around it",
+        {"grad_norm": norm, "step_size": step_size},
+    )
+
+
 def left_the_domain(
     sample: Sample, step_size: float, remedy: str = "pass backtracking=True"
 ) -> Ending:

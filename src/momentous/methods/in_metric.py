@@ -41,7 +41,7 @@ class MetricOracle(Oracle):
     def __init__(self, oracle: Oracle, coordinates: Coordinates, last: Sample | None = None):
         self.outer, self.coordinates = oracle, coordinates
         self.space, self.interrupts, self.fused = oracle.space, oracle.interrupts, oracle.fused
-        self._last = last
+        self.last = last
 
     @property
     def nfev(self) -> int:  # type: ignore[override]
@@ -64,7 +64,7 @@ class MetricOracle(Oracle):
         sample = self._at(x)
         if sample.gradient is None:
             self.outer.recall(sample.outer)
-            self._last = sample = self.sample_at(x, self.outer.gradient(sample.outer.point))
+            self.last = sample = self.sample_at(x, self.outer.gradient(sample.outer.point))
         return sample
 
     def sample_at(self, w: Array, outer: Sample) -> MetricSample:
@@ -74,12 +74,13 @@ class MetricOracle(Oracle):
         gradient = self.coordinates.pulled(outer.gradient)
         return MetricSample(w, outer.value, gradient, self.space.norm(gradient), outer=outer)
 
-    def learn_value(self, sample: Sample) -> None:
-        kept, self._last = self._last, sample
+    def learn(self, sample: Sample, *, gradient: bool = False) -> Sample:
+        kept, self.last = self.last, sample
         try:
             sample.value = self.value(sample.point)
         finally:
-            self._last = kept
+            self.last = kept
+        return sample
 
     def peek(self, x: Array) -> float:
         return self.outer.peek(self._at(x).outer.point)
@@ -93,12 +94,12 @@ class MetricOracle(Oracle):
         return Sample(self.coordinates.point(sample.point), sample.value)
 
     def _at(self, w: Array) -> MetricSample:
-        last = self._last
+        last = self.last
         if last is None or last.point is not w:
             last = MetricSample(w, outer=Sample(self.coordinates.point(w)))
         elif not isinstance(last, MetricSample):  # made by the method itself
             last = MetricSample(w, last.value, outer=self.in_x(last))
-        self._last = last
+        self.last = last
         return last
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from momentous.core.admission import Answer, Source
 from momentous.core.machine import Host, Records
 from momentous.core.method import Method
 from momentous.core.oracle import NO_SAMPLE, Oracle, Sample
@@ -43,15 +44,16 @@ class _Needed(BaseException):
         self.point, self.need = point, need
 
 
-class _Player(Oracle):
+class _Answers(Source):
     """Gives the answers that are there, in their order, and then says what is needed."""
 
-    def __init__(self, m: Host, last: Sample | None, answers: tuple[Sample, ...]):
-        super().__init__(m.space, fused=m.fused)
-        self._last, self._answers = last, iter(answers)
+    answers: Iterator[Sample]
+
+    def __init__(self, m: Host):
+        self.space, self.fused, self.advice, self.words = m.space, m.fused, "", None
 
     def _answer(self, x: Array, need: int) -> Sample:
-        for known in self._answers:
+        for known in self.answers:
             # Not every answer is asked for again: a value may have been noted in a sample.  (No
             # distance is above 0 where a point is not finite.)
             elsewhere = self.space.distance_squared(known.point, x) > 0.0
@@ -59,15 +61,25 @@ class _Player(Oracle):
                 return known
         raise _Needed(x, need)
 
-    def _call_value(self, x: Array) -> float:
+    def value(self, x: Array) -> float:
         return self._answer(x, VALUE).value
 
-    def _call_gradient(self, x: Array, known: float) -> tuple[float, Array, int]:
-        self._told = told = self._answer(x, GRADIENT)
-        return told.value, told.gradient, 0
+    def gradient(self, x: Array, known: float) -> Answer:
+        self.found = found = self._answer(x, GRADIENT)
+        return found.value, found.gradient, 0
+
+
+class _Player(Oracle):
+    """The oracle of what is known of a step."""
+
+    source: _Answers
+
+    def __init__(self, m: Host, last: Sample | None, answers: tuple[Sample, ...]):
+        super().__init__(_Answers(m))
+        self.last, self.source.answers = last, iter(answers)
 
     def _sample(self, x: Array, value: float, answer: Array) -> Sample:
-        return Sample(x, value, answer, self._told.grad_norm, self._told.image)
+        return Sample(x, value, answer, self.source.found.grad_norm, self.source.found.image)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,17 +13,17 @@ import torch
 from torch.optim.optimizer import ParamsT
 
 from momentous.api import choose_method, iterate
-from momentous.core.acceptance import lowest_first
+from momentous.core.admission import levels_to_the_user
 from momentous.core.checkpoint import Checkpoint, RunState, load
 from momentous.core.loop import Run
 from momentous.core.method import Method
-from momentous.core.oracle import Sample, levels_to_the_user
+from momentous.core.oracle import Sample
 from momentous.core.result import Result
 from momentous.core.space import Array, Space
 from momentous.core.stopping import Criterion, Progress
 from momentous.display import SHOWN
 from momentous.torch.flat import Closure, ClosureFunction, FlatParameters, kinds
-from momentous.torch.state import Packed, pack_run, require_groups, require_point, unpack_run
+from momentous.torch.state import PackedState, pack_run, require_groups, unpack_run
 
 _NO_RATE = (
     "there is no learning rate here, and nothing for a scheduler to change: the method finds its "
@@ -123,12 +123,11 @@ class Optimizer(torch.optim.Optimizer):
 
     result: Result | None = None
     _run: Run | None = None  # under way, or ended
-    _saved: Packed | None = None  # a run to resume, where none is under way
+    _saved: PackedState | None = None  # a run to resume, where none is under way
     _is_watched: bool = True  # may parameters be read, or changed, between two steps?
     _shown: Array | None = None  # the point that the last step left in the parameters
     _flat: FlatParameters | None = None
     _function: ClosureFunction | None = None
-    _best: Sample | None = None  # the one with the smallest gradient, as the run keeps its point
     _loss: tuple[float, torch.dtype] = math.nan, torch.float64  # at that point
 
     def __init__(
@@ -176,7 +175,7 @@ class Optimizer(torch.optim.Optimizer):
         super().__init__(params, {})
         saved = None if resume is None else load(resume, Space(self._trained().point()))
         self._method(saved)  # refuse a mistake now rather than later
-        self._saved = None if saved is None else pack_run(saved, None)
+        self._saved = None if saved is None else self._pack(saved)
 
     @property
     def done(self) -> bool:
@@ -304,7 +303,7 @@ class Optimizer(torch.optim.Optimizer):
         """One iteration, in a run that begins or is resumed where none is under way."""
         if self._run is None:
             self._function = ClosureFunction(flat, closure)
-            saved = None if self._saved is None else unpack_run(self._saved, x)
+            saved = None if self._saved is None else unpack_run(self._saved, x)[0]
             begun = iterate(
                 self._function,
                 x,
@@ -314,7 +313,7 @@ class Optimizer(torch.optim.Optimizer):
                 interrupts="return",
                 **self._options | {"bounds": flat.bounds(self._bounds())},
             )
-            self._best = _known(begun, begun.best_point)
+            begun.keep_best()
             self._run, self._saved = begun, None
         run, function = self._run, self._function
         assert function is not None
@@ -326,19 +325,12 @@ class Optimizer(torch.optim.Optimizer):
 
     def _show(self, run: Run, flat: FlatParameters) -> None:
         """Leave in the parameters what a run that ended here would return."""
-        function, last = self._function, run.report.sample
+        function, shown = self._function, None if run.ended else run.lowest_known()
         assert function is not None
-        if run.best_point is last.point:
-            self._best = last
-        assert self._best is not None
-        if run.ended:
+        if shown is None:
             result = run.result
             shown = Sample(result.x, result.fun, result.jac, result.grad_norm)
             self.result = _named(result, flat)
-        else:
-            samples = [self._best, last, run.report.accepted]
-            finite = [s for s in samples if s is not None and s.has_finite_gradient]
-            shown = lowest_first(finite, run.oracle.space)[0]
         if not function.holds(shown.point) and (self._is_watched or run.ended):
             flat.write(shown.point)
             flat.write_gradient(shown.gradient)
@@ -373,8 +365,7 @@ class Optimizer(torch.optim.Optimizer):
     def _put_aside(self) -> None:
         """Keep the run as one to be resumed."""
         if self._run is not None:
-            self._saved = pack_run(self._run.state(), self._shown)
-            self._run = self.result = None
+            self._saved, self._run, self.result = self._packed(), None, None
 
     def _forget(self) -> None:
         """Let the next step begin a new run."""
@@ -394,8 +385,13 @@ class Optimizer(torch.optim.Optimizer):
     def state_dict(self) -> dict[str, Any]:
         """The run as it stands, in ``"run"``, beside the groups: plain Python and tensors, so that
         ``torch.load(..., weights_only=True)`` reads it."""
-        run = self._saved if self._run is None else pack_run(self._run.state(), self._shown)
-        return {**super().state_dict(), "run": run}
+        return {**super().state_dict(), "run": self._packed()}
+
+    def _packed(self) -> PackedState | None:
+        return self._saved if self._run is None else self._pack(self._run.state())
+
+    def _pack(self, state: RunState) -> PackedState:
+        return pack_run(state, self._shown, self.param_groups)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over a run, to resume it in the next step.  Load the module's state too.
@@ -406,24 +402,16 @@ class Optimizer(torch.optim.Optimizer):
         require_groups(state_dict, self.param_groups)
         run = state_dict["run"]
         if run is not None:
-            x = FlatParameters(self._named()).point()
-            state = unpack_run(run, x)
+            state, shown = unpack_run(run, FlatParameters(self._named()).point())
             state.require_same_method(self._method(state).description())
-            require_point(run, x)
         super().load_state_dict({k: v for k, v in state_dict.items() if k != "run"})
         self._forget()
         if run is not None:
-            self._saved, self._shown = run, run["shown"]
+            self._saved, self._shown = run, shown
 
     def __getstate__(self) -> dict[str, Any]:
-        run = self._saved if self._run is None else pack_run(self._run.state(), self._shown)
-        own = {
-            "_asked": self._asked,
-            "_options": self._options,
-            "_saved": run,
-            "_shown": self._shown,
-        }
-        return {**super().__getstate__(), **own}
+        own = {"_asked": self._asked, "_options": self._options, "_shown": self._shown}
+        return {**super().__getstate__(), **own, "_saved": self._packed()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
@@ -444,12 +432,3 @@ def _named(result: Result, flat: FlatParameters) -> Result:
     vectors = {name: result[name] for name in names if result.get(name) is not None}
     parts = {name: flat.views(flat.tensor(vector).clone()) for name, vector in vectors.items()}
     return result | parts
-
-
-def _known(run: Run, point: Array) -> Sample:
-    """Value and gradient at the point with the smallest gradient, evaluated (and not counted) if
-    the run that was resumed does not know them any more."""
-    for sample in (run.report.sample, run.report.accepted):
-        if sample is not None and sample.point is point and sample.gradient is not None:
-            return sample
-    return run.oracle.peek_gradient(point)

@@ -1,112 +1,95 @@
-"""The state of an optimizer: a run in plain Python and tensors, and the checks on the way back.
+"""The state of an optimizer: a run in plain Python and tensors, with a checksum, and the way back.
 
 A state is checked as a whole before anything is taken over.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import TypedDict
 
 import torch
 
-from momentous.core.checkpoint import VERSION, CheckpointError, RunState, packed, unpacked
-from momentous.core.space import Array, Space
+from momentous.core.checkpoint import (
+    MALFORMED,
+    VERSION,
+    CheckpointError,
+    RunState,
+    packed,
+    sealed,
+    unpacked,
+)
+from momentous.core.space import Array, Space, to_numpy
+from momentous.io.types import JsonObject
 
-Packed = dict[str, Any]  # a run in plain Python and tensors
-
-
-def pack_run(state: RunState, shown: Array | None) -> Packed:
-    """A run in plain Python and tensors of its own."""
-    tree, arrays = packed(state)
-    return {
-        "version": VERSION,
-        "tree": tree,
-        "arrays": {name: torch.from_numpy(array.copy()) for name, array in arrays.items()},
-        "shown": None if shown is None else torch.asarray(shown, device="cpu", copy=True),
-    }
+SHOWN = "shown"  # among the arrays: the point that the last step left in the parameters
 
 
-def unpack_run(saved: Any, x: Array) -> RunState:
-    """The run that `pack_run` made this of, in the space of x; checked."""
-    _require(isinstance(saved, dict), f"its entry 'run' is a {type(saved).__name__}, not a dict")
-    version, tensors = saved.get("version"), saved.get("arrays")
-    if type(version) is not int or version != VERSION:
-        raise CheckpointError(
-            f"the state has version {_short(version)}, this momentous reads {VERSION}: it was "
-            "written by another version, or is damaged"
-        )
-    _require(isinstance(tensors, dict), "it has no dict of arrays")
-    arrays = {name: _array(tensor) for name, tensor in tensors.items()}
-    for name, array in arrays.items():
-        _require(array is not None, f"its array {_short(name)} is no dense tensor in memory")
+class PackedState(TypedDict):
+    """A run in plain Python and tensors."""
+
+    version: int
+    tree: JsonObject
+    arrays: dict[str, torch.Tensor]
+
+
+def pack_run(state: RunState, shown: Array | None, groups: list[JsonObject]) -> PackedState:
+    """A run in tensors of its own; the groups are PyTorch's, as a state has them."""
+    tree, shared = packed(state)
+    if shown is not None:
+        shared[SHOWN] = to_numpy(shown)
+    arrays = {name: array.copy() for name, array in shared.items()}
+    tree = sealed(tree | {"groups": _plain(groups)}, arrays)
+    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    return {"version": VERSION, "tree": tree, "arrays": tensors}
+
+
+def unpack_run(saved: PackedState, x: Array) -> tuple[RunState, Array | None]:
+    """The run that `pack_run` made this of, in the space of x, and the point that it showed."""
     try:
-        return unpacked(saved.get("tree"), arrays, Space(x))
+        version, space = saved["version"], Space(x)
+        if version != VERSION:
+            raise CheckpointError(
+                f"has version {version!r:.60}, this momentous reads {VERSION}: it was written by "
+                "another version, or is damaged"
+            )
+        # Copies, since a memory may be updated in place.
+        arrays = {name: a.detach().cpu().clone().numpy() for name, a in saved["arrays"].items()}
+        state = unpacked(saved["tree"], arrays, space)
+        return state, space.from_numpy(arrays[SHOWN]) if SHOWN in arrays else None
     except CheckpointError as error:
         raise CheckpointError(f"the state {error}") from None
+    except (*MALFORMED, RuntimeError) as error:
+        raise _damaged(error) from error
 
 
-def require_groups(state: Any, groups: list[dict[str, Any]]) -> None:
-    """Refuse what PyTorch's own `load_state_dict` would stumble over."""
+def require_groups(state: Mapping[str, object], groups: list[JsonObject]) -> None:
+    """Refuse groups that are not those of the optimizer, or of the run."""
     if not isinstance(state, dict) or "run" not in state:
         raise CheckpointError(
             "the state has no entry 'run': it was not written by momentous.torch.Optimizer"
         )
-    own: Any = state.get("state")
-    given: Any = state.get("param_groups")
-    _require(isinstance(own, dict) and not own, "its entry 'state' is not an empty dict")
-    _require(
-        isinstance(given, list) and all(isinstance(group, dict) for group in given),
-        "its entry 'param_groups' is not a list of dicts",
-    )
-    for group in given:
-        numbers, names = group.get("params"), group.get("param_names")
-        _require(_is_list_of(int, numbers), "the 'params' of a group are not a list of numbers")
-        _require(
-            "param_names" not in group or (_is_list_of(str, names) and len(names) == len(numbers)),
-            "the 'param_names' of a group are not a list with one name per parameter",
-        )
-    there, here = ([len(group["params"]) for group in which] for which in (given, groups))
-    if there != here:
-        raise CheckpointError(
-            f"the state belongs to another problem: its groups have {there} parameters, those of "
-            f"this optimizer {here}"
-        )
-
-
-def require_point(saved: Packed, x: Array) -> None:
-    """Is there the point that the last step left in the parameters, as `pack_run` writes it?"""
-    shown = saved.get("shown")
-    same = "shown" in saved and (
-        shown is None
-        or (
-            isinstance(shown, torch.Tensor)
-            and shown.layout is torch.strided
-            and shown.device.type != "meta"
-            and tuple(shown.shape) == tuple(x.shape)
-            and shown.dtype == torch.as_tensor(x).dtype
-        )
-    )
-    _require(same, "its entry 'shown' is no tensor like the vector of all parameters")
-
-
-def _require(holds: bool, what: str) -> None:
-    if not holds:
-        raise CheckpointError(f"the state is damaged: {what}")
-
-
-def _array(tensor: Any) -> Any:
-    """A copy, since a memory may be updated in place; None where it is no tensor that NumPy can
-    hold."""
     try:
-        return tensor.detach().cpu().clone().numpy()
-    except (AttributeError, TypeError, RuntimeError):
-        return None
+        given, run = _plain(state["param_groups"]), state["run"]
+        there, here = ([count for count, _ in which] for which in (given, _plain(groups)))
+        if there != here:
+            raise CheckpointError(
+                f"the state belongs to another problem: its groups have {there} parameters, those "
+                f"of this optimizer {here}"
+            )
+        if state["state"] != {} or (run is not None and run["tree"].get("groups", given) != given):
+            raise CheckpointError("the state is damaged: its groups are not those of its run")
+    except CheckpointError:
+        raise
+    except (*MALFORMED, RuntimeError) as error:
+        raise _damaged(error) from error
 
 
-def _is_list_of(kind: type, given: object) -> bool:
-    return isinstance(given, list) and all(type(part) is kind for part in given)
+def _plain(groups: list[JsonObject]) -> list[list[object]]:
+    """Which parameters are in which group, and their names; bounds may be anything."""
+    return [[len(group["params"]), group.get("param_names")] for group in groups]
 
 
-def _short(given: object) -> str:
-    """What was seen, in a few characters."""
-    return f"{given!r:.60}" if isinstance(given, str | int) else f"a {type(given).__name__}"
+def _damaged(error: BaseException) -> CheckpointError:
+    what = " ".join(str(error).split())[:200]
+    return CheckpointError(f"the state is damaged ({type(error).__name__}: {what})")

@@ -14,7 +14,7 @@ from momentous.lab.paper.bounds import Case, run_epochs
 from momentous.lab.paper.folder import StudyFolder
 from momentous.lab.paper.results import Bound, Growth
 from momentous.lab.report.figures import plot_growth
-from momentous.methods.restarted.momentum import ESCAPING_NESTEROV
+from momentous.methods.restarted.fixed_radius import ESCAPING_NESTEROV
 from momentous.version import __version__
 from reference import COSINES, Theory, restarted, started
 

@@ -37,6 +37,5 @@ def device(request, monkeypatch):
         if request.node.originalname in SAME_BITS:
             pytest.skip("compares bits with a fit on the CPU")
         monkeypatch.setattr("momentous.lowrank.model.fitted.find_backend", backend_on_gpu)
-        for module in ("solvers.fit", "estimators.imputer"):
-            monkeypatch.setattr(f"momentous.lowrank.{module}.LowRankObjective", objective_on_gpu)
+        monkeypatch.setattr("momentous.lowrank.solvers.fit.LowRankObjective", objective_on_gpu)
     return request.param

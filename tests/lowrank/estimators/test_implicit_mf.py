@@ -10,6 +10,7 @@ from momentous import Status, accelerate
 from momentous.io.archive import ArchiveError
 from momentous.lowrank import LowRankObjective, Metric, Penalty, Ratings, Sweep
 from momentous.lowrank.losses import Implicit
+from momentous.lowrank.solvers.fit import FitConfig
 from momentous.lowrank.tasks import fit_file
 
 pytest.importorskip("sklearn")
@@ -207,3 +208,89 @@ def test_what_makes_no_sense_is_refused():
         ImplicitMF(1).fit([["a", "b"]], [-1.0])
     with pytest.raises(ValueError, match="alpha=-1"):
         ImplicitMF(1, alpha=-1).fit([["a", "b"]])
+
+
+# --- iALS as published ----------------------------------------------------------------------------
+
+
+def published(seen, lam, a0, nu, rank, sweeps):
+    """Alternating least squares for the paper's objective, written out: W, H and the objective."""
+    Y = np.zeros(seen.shape)
+    Y[seen.rows, seen.cols] = 1.0
+    m, n = Y.shape
+    rng = np.random.default_rng(5)
+    W, H = (0.1 / np.sqrt(rank) * rng.standard_normal((k, rank)) for k in (m, n))
+    weights = [lam * (Y.sum(axis=1 - k) + a0 * Y.shape[1 - k]) ** nu for k in (0, 1)]
+
+    def half(Y, H, weights):
+        return np.array([
+            np.linalg.solve((H.T * (y + a0)) @ H + w * np.eye(rank), H.T @ y)
+            for y, w in zip(Y, weights, strict=True)
+        ])  # fmt: skip
+
+    for _ in range(sweeps):
+        W = half(Y, H, weights[0])
+        H = half(Y.T, W, weights[1])
+
+    def objective(W, H):
+        z = W @ H.T
+        penalty = sum(w @ np.sum(side**2, axis=1) for w, side in zip(weights, (W, H), strict=True))
+        return np.sum(Y * (z - 1) ** 2) + a0 * np.sum(z**2) + penalty
+
+    return W, H, objective
+
+
+@pytest.mark.parametrize("nu", [1.0, 0.5])
+def test_ials_is_the_published_one(nu):
+    seen, lam, a0 = plays().with_values(np.ones(plays().nnz)), 0.05, 0.3
+    W, H, objective = published(seen, lam, a0, nu, RANK, 400)
+    fitted = ImplicitMF(
+        RANK, ridge=lam, weighting=nu, unobserved_weight=a0, tol=0.0, max_iterations=200
+    ).fit(seen)
+    scale = np.sqrt(1.0 + a0)
+    U, V = fitted.row_factors_ / scale, fitted.col_factors_ / scale
+    assert objective(U, V) == pytest.approx(objective(W, H), rel=1e-8)
+    np.testing.assert_allclose(U @ V.T, W @ H.T, atol=1e-3)
+
+
+def test_the_defaults_of_ials_are_those_of_the_paper(tmp_path):
+    seen, a0 = plays().with_values(np.ones(plays().nnz)), 0.1
+    fitted = ImplicitMF(RANK, unobserved_weight=a0).fit(seen)
+    penalty = fitted.model_.penalty
+    assert penalty.ridge == pytest.approx(0.003 * (1 + a0) / a0)
+    assert (penalty.weighting, *penalty.offsets) == (1.0, a0 * 30, a0 * 40)
+    assert fitted.model_.transposed().penalty.offsets == (a0 * 40, a0 * 30)
+    fitted.save(tmp_path / "model.npz")
+    again = ImplicitMF.load(tmp_path / "model.npz")
+    assert (again.model_.penalty, again.unobserved_weight) == (penalty, a0)
+    own = seen.where(seen.rows == 0)  # a row that is folded in has the same penalty
+    np.testing.assert_allclose(
+        fitted.fold_in(Ratings(own.rows, own.cols, own.values, seen.shape)).row_factors_[0],
+        fitted.row_factors_[0], rtol=0.05, atol=0.01,
+    )  # fmt: skip
+
+
+def test_ials_says_what_does_not_fit_together():
+    with pytest.raises(ValueError, match="leave one of them out"):
+        ImplicitMF(unobserved_weight=0.1, alpha=3.0).fit(plays())
+    with pytest.raises(ValueError, match=r"unobserved_weight=0\.0 must be"):
+        ImplicitMF(unobserved_weight=0.0).fit(plays())
+    with pytest.raises(ValueError, match="is for the implicit loss, not for loss='squared'"):
+        FitConfig(unobserved_weight=0.1)
+
+
+def test_users_who_were_not_in_the_fit_are_folded_in_and_served():
+    seen = plays(users=80, items=60)
+    new = seen.rows >= 60
+    first = new & (seen.cols % 3 > 0)
+    pairs = np.column_stack([seen.rows, seen.cols])
+    fitted = ImplicitMF(RANK, ridge=1.0).fit(pairs[~new], seen.values[~new])
+    given = pairs[first], seen.values[first]
+    found = fitted.fold_in_metrics(pairs[new & ~first], given=given)
+    folded = fitted.fold_in(*given)
+    for k in (20, 50):
+        assert (
+            found[f"recall@{k}"] == folded.ranking_metrics(pairs[new & ~first], k=k).capped_recall
+        )
+    assert found["recall@20"] > 0.5  # the half of the items that is theirs has 30
+    assert found["ndcg@100"] == folded.ranking_metrics(pairs[new & ~first], k=100).ndcg

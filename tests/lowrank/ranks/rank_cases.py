@@ -93,7 +93,7 @@ def fit(ranks: Ranks | None, name: str, device: str = "cpu") -> dict:
     }
 
 
-STEPS = {  # of conjugate gradients: for w = 4 parameters one travels by products, two by systems
+STEPS = {  # of conjugate gradients
     f"{loss}, {steps} steps{', biases' if biases else ''}": (loss, steps, biases)
     for loss in ("squared", "logistic", "implicit")
     for steps in (1, 2)

@@ -191,14 +191,15 @@ def plot_profiles(
     ours: str = "auto",
     evaluations_from: Sequence[Row] | None = None,
 ) -> None:
-    """Performance profiles in several measures, side by side; ``ours`` is the heavy line.
+    """Performance profiles in several measures, one below the other, so that a telephone shows
+    them legibly; ``ours`` is the heavy line.
 
     Values plus gradients say nothing new where all get both from one call; ``evaluations_from`` has
     the rows of runs in which they are apart.
     """
-    figure = new_figure(14, 5.2)
+    figure = new_figure(6.4, 1.6 + 3.4 * len(measures))
     labels = AXES if rows[0].goal is None else MAP_AXES
-    panels = figure.subplots(1, len(measures), sharey=True)
+    panels = figure.subplots(len(measures), 1, squeeze=False)[:, 0]
     methods = list(dict.fromkeys(row.method for row in rows))
     styles = line_styles(methods, ours)
     ranking = performance_profile(rows, "gradients")
@@ -218,14 +219,15 @@ def plot_profiles(
         axes.set_xlim(1, right)
         axes.set_ylim(0, 1.02)
         axes.set_xlabel(f"{labels[measure]}, as a multiple of the best")
+        axes.set_ylabel("share solved within that")
         quiet(axes)
-    panels[0].set_ylabel("share of problems solved within that")
     lines = panels[0].get_legend_handles_labels()
-    figure.legend(*lines, loc="outside right center", frameon=False, handlelength=3.6)
+    place = {"loc": "outside lower center", "ncols": 3, "handlelength": 2.6}
+    figure.legend(*lines, frameon=False, **place)
     problems = len({row.problem for row in rows})
     figure.suptitle(
-        f"performance profiles over {problems} problems: higher is better, left edge: how often "
-        f"the best, not applicable: not solved; the list is in the order of {labels['gradients']}",
+        f"{problems} problems: higher is better; left edge: how often the best;\n"
+        f"not applicable: not solved; in the order of {labels['gradients']}",
         fontsize=11,
     )
     save(figure, Path(path))

@@ -29,10 +29,11 @@ from momentous.core.status import EventKind, Status
 from momentous.lab.paper.results import Bound
 from momentous.methods.restarted import PerturbedRAGD
 from momentous.methods.restarted.adaptive_radius import AdaptiveMemory, AdaptiveRadius
-from momentous.methods.restarted.fixed_radius import FixedMemory, FixedRadius
-from momentous.methods.restarted.momentum import (
+from momentous.methods.restarted.fixed_radius import (
     ESCAPING_NESTEROV,
     HEAVY_BALL,
+    FixedMemory,
+    FixedRadius,
     Momentum,
     Parameters,
     whole_epoch,

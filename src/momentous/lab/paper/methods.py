@@ -20,7 +20,7 @@ from momentous.methods import (
     HeuristicAGD,
     JinAGD,
 )
-from momentous.methods.restarted.momentum import whole_epoch
+from momentous.methods.restarted.fixed_radius import whole_epoch
 
 EPS, RHO = 1e-4, 1.0  # section 5.1
 RECOVERS = 1e6  # methods that go back, and on with a smaller step, may climb on their way

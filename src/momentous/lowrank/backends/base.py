@@ -168,11 +168,11 @@ class Side(ABC):
         penalty = step.weights.astype(np.float64)
         before = np.zeros(penalty.shape)
         if step.current is not None:
-            before += step.current
+            before += self.own_rows(step.current)
         value = found.losses
         b = found.downwards - penalty * before
         diagonal = found.curved[:, None] * squares + penalty
-        dense = DensePart.of(loss, step.features, step.offsets)
+        dense = self.dense_part(step)
         if dense is not None:
             value += dense.add_to_sides(b, before)
             diagonal += dense.weight * dense.gram.diagonal()
@@ -184,13 +184,29 @@ class Side(ABC):
 
         change = conjugate_change(b, diagonal, product, steps, dtype)
         if loss.self_concordant:
-            reach = furthest_moves(self.groups, step.features, change)
-            far = reach > FULL_STEP
-            change[far] *= (np.log1p(reach[far]) / reach[far])[:, None]
+            self.shorten(change, step.features)
         solutions = before + change
-        if not loss.dense_weight:
+        if dense is None:
             solutions[self.counts == 0] = 0.0
         return solutions.astype(dtype), value
+
+    def shorten(self, change: Matrix, features: Floats) -> None:
+        """Cut Newton's steps short where they go too far; see `solve_rows`."""
+        reach = self.furthest_moves(features, change)
+        far = reach > FULL_STEP
+        change[far] *= (np.log1p(reach[far]) / reach[far])[:, None]
+
+    def furthest_moves(self, features: Floats, change: Matrix) -> AnyArray:
+        """For every row the largest |d_i . f_j| of its entries."""
+        return furthest_moves(self.groups, features, change)
+
+    def dense_part(self, step: RowStep) -> DensePart | None:
+        """What a sum over all pairs adds to the rows' systems; None for a loss without one."""
+        return DensePart.of(self.loss, step.features, step.offsets)
+
+    def own_rows(self, rows: Floats) -> Floats:
+        """Those that are solved for here: all, unless others are on other ranks."""
+        return rows
 
     def row_slopes(self, step: RowStep) -> RowSlopes:
         """What the entries of all rows say where the rows are, for ranks that add it up."""
@@ -313,6 +329,9 @@ class Backend(ABC):
             columns[part] = best
         columns[scores == -np.inf] = -1
         return columns, scores
+
+    def use_local_device(self) -> None:  # noqa: B027  # on the CPU there is nothing to choose
+        """Of several ranks on a machine, each takes a device of its own where there are enough."""
 
     def release_memory(self) -> None:  # noqa: B027  # most keep nothing
         """Give back what is kept for later use, where memory has ended."""

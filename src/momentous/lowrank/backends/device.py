@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
 from momentous.io.optional import require
 from momentous.lowrank.data.ratings import Compressed
 
 OLDEST = 80  # compute capability 8.0, Ampere: copies to shared memory that go on by themselves
 ROOM = 1.25  # for factors and for what a sweep holds for a while
+LOCAL_RANKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
 
 
 class DeviceError(RuntimeError):
@@ -34,6 +37,13 @@ def require_gpu() -> None:
             f"the GPU has compute capability {major}.{minor}, and device='cuda' needs 8.0 (Ampere) "
             "or higher; take device='cpu'"
         )
+
+
+def local_gpu() -> int:
+    """The number of this rank's GPU; ranks share where there are fewer GPUs than ranks."""
+    local = next((os.environ[name] for name in LOCAL_RANKS if name in os.environ), "0")
+    count = require("cupy", "cuda", "device='cuda'").cuda.runtime.getDeviceCount()
+    return int(local) % int(count)
 
 
 def gpu_available() -> bool:

@@ -29,6 +29,7 @@ from momentous.lowrank.model import (
     Recommended,
     Similar,
     explain,
+    fold_in_metrics,
     ranking_metrics,
 )
 
@@ -202,3 +203,16 @@ class Answers(BaseEstimator):
         if kind is None:
             return found
         return as_table(kind, {name: np.array([each]) for name, each in found._asdict().items()})
+
+    def fold_in_metrics(
+        self, X: Pairs, y: ArrayLike | None = None, *, given: tuple[Pairs, ArrayLike | None]
+    ) -> dict[str, float]:
+        """Recall at 20 and 50 and NDCG at 100 of users who were not in the fit.
+
+        They are folded in with the entries ``given``, a pair of X and y, and X and y here are what
+        should be recommended to them; see `momentous.lowrank.model.fold_in_metrics`.
+        """
+        known, held_out = self._further_ratings(*given), self._further_ratings(X, y)
+        return fold_in_metrics(
+            self.model_, known, held_out, backend=self.backend, device=self.device
+        )

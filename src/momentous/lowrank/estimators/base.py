@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import logging
 import os
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, Never, Self
@@ -14,8 +15,9 @@ from numpy.typing import ArrayLike, DTypeLike
 from momentous.core.method import Method
 from momentous.core.result import Result
 from momentous.core.status import Status
+from momentous.io.logs import say
 from momentous.io.types import AnyArray, JsonObject
-from momentous.lowrank.backends import BACKENDS, Backend
+from momentous.lowrank.backends import BACKENDS
 from momentous.lowrank.checks import check_number, thread_count
 from momentous.lowrank.data.ids import require_unmasked
 from momentous.lowrank.data.ratings import Floats, Ratings, Rng, SparseMatrix, is_sparse
@@ -36,6 +38,7 @@ from momentous.lowrank.model import (
 from momentous.lowrank.model.files import MALFORMED, damaged, fit_facts, from_plain
 from momentous.lowrank.model.fitted import check_unknown
 from momentous.lowrank.model.update import objective_at
+from momentous.lowrank.options import FitOptions
 from momentous.lowrank.solvers.certificate import Certificate
 from momentous.lowrank.solvers.fit import FitConfig
 
@@ -48,30 +51,18 @@ PAIR = 2  # columns: the ids of a row and of a column
 
 
 @dataclass(eq=False, repr=False)
-class BaseCompletion(Answers):
+class BaseCompletion(Answers, FitOptions):
     """What all estimators of a model share; ``_loss`` is the one loss that an estimator is for.
 
     Fields are the parameters: scikit-learn asks constructors to keep their arguments as they are.
+    Those of a fit come from `FitOptions`.
     """
 
     _loss: ClassVar[str | None] = None
 
-    rank: int | Literal["auto"] = 10
     _: KW_ONLY
-    solver: str | Method | type[Method] = "auto"
-    half_sweeps: str = "auto"
-    start_scale: float = 0.1
-    balance: float = 1.0
-    max_iterations: int | None = None
-    tol: float = 1e-4
-    gap_tol: float = 1e-4
-    validation_share: float | None = None
-    patience: int = 5
     unknown: Unknown = "mean"
     dtype: DTypeLike | None = None
-    threads: int | None = None
-    backend: str | Backend = "auto"
-    device: str = "cpu"
     random_state: Seed = 0
     warm_start: bool = False
     verbose: bool | int = False
@@ -86,7 +77,7 @@ class BaseCompletion(Answers):
             self.objective_, self.message_ = fit.objective, fit.message
             self._certified, self.path_ = (self.model_, fit.certificate), fit.path
             self.n_iter_, self.validation_errors_ = int(fit.result.nit), fit.held_out_errors
-            LOGGER.info("%s", self.message_)
+            say(LOGGER, logging.INFO, self.message_)
         if fit.error is not None:
             raise MemoryError(fit.message)
         if fit.result.status is Status.INTERRUPTED:
@@ -300,7 +291,7 @@ class BaseCompletion(Answers):
         own: JsonObject = {name: from_plain(saved[name]) for name in names if name in saved}
         estimator = cls(**own)
         ours = estimator._loss_object().name
-        elsewhere = {one._loss for one in BaseCompletion.__subclasses__() if one._loss}
+        elsewhere = {one._loss for one in _estimators(BaseCompletion) if one._loss}
         if model.loss.name != ours or (cls._loss is None and ours in elsewhere):
             raise ValueError(
                 f"it is for the {model.loss} loss, which {cls.__name__} is not for; load it with "
@@ -356,6 +347,18 @@ class BaseCompletion(Answers):
         return tags
 
 
+@dataclass(eq=False, repr=False)
+class BiasedCompletion(BaseCompletion):
+    """Estimators of models with a mean and biases."""
+
+    _: KW_ONLY
+    ridge: float | Literal["path"] | None = None
+    bias_ridge: float | None = None
+    weighting: float = 0.5
+    biases: bool = True
+    centre: bool = True
+
+
 def holds_values(X: Pairs) -> TypeIs[Ratings | SparseMatrix]:
     """Does X have the values, too?"""
     return isinstance(X, Ratings) or is_sparse(X)
@@ -364,6 +367,11 @@ def holds_values(X: Pairs) -> TypeIs[Ratings | SparseMatrix]:
 def values_of(X: Pairs, y: ArrayLike | None) -> AnyArray:
     """y, or the values that the pairs come with, in the order in which predictions come."""
     return ratings_of(X, None).values if y is None else require_unmasked(y, "values")
+
+
+def _estimators(of: type[BaseCompletion]) -> list[type[BaseCompletion]]:
+    """A class and all that are derived from it."""
+    return [of, *(one for derived in of.__subclasses__() for one in _estimators(derived))]
 
 
 def _seed(random_state: Seed) -> Rng:

@@ -11,7 +11,7 @@ from typing import Protocol
 from momentous.core.method import Method
 from momentous.core.result import Result
 from momentous.io import html
-from momentous.io.logs import shown
+from momentous.io.logs import say, shown
 from momentous.io.progress import Lines, progress_bar
 from momentous.lowrank.model import LowRankModel
 from momentous.lowrank.solvers.fit import ITERATIONS, SWEEPS, FitProgress, Watcher
@@ -48,7 +48,7 @@ def watching(estimator: Watched) -> Iterator[Watcher | None]:
             return
 
         def watch(step: FitProgress) -> None:
-            LOGGER.debug("%s", step)
+            say(LOGGER, logging.DEBUG, str(step))
             if not lines:
                 bar(str(step), step.nit / limit)
 

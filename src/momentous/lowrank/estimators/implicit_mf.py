@@ -36,8 +36,15 @@ class ImplicitMF(BaseCompletion):
         How much more an observation counts than its absence.
     ridge : float, optional
         Weight of the squared factors; by default 20 times the mean of ``alpha y``.
-    weighting : float
-        The ridge of a row with c entries is ``ridge * c ** weighting``.
+    weighting : float, optional
+        The ridge of a row with c entries is ``ridge * c ** weighting``; by default 0.
+    unobserved_weight : float, optional
+        iALS as published [2]_, with this weight a0 of all pairs, observed or not: minimised is
+        ``sum_S (z - 1)^2 + a0 sum z^2 + ridge sum_i (c_i + a0 n)^weighting |u_i|^2`` (and the same
+        for columns), with z = u_i . v_j and S the observed pairs.  Then alpha is 1/a0; ridge and
+        weighting are the paper's lambda (by default 0.003) and nu (1).  Factors are sqrt(1 + a0)
+        times those of the paper, for scores near 1 where something was observed.  The paper's runs
+        are plain sweeps: ``solver="sweep", max_iterations=16, start_scale=0.1/sqrt(rank)``.
     solver, tol and all others
         As for `MatrixCompletion`; the held-out error is the root mean square of ``1 - score``.
 
@@ -51,6 +58,8 @@ class ImplicitMF(BaseCompletion):
     ----------
     .. [1] Y. Hu, Y. Koren, C. Volinsky, "Collaborative filtering for implicit feedback datasets",
        ICDM 2008.
+    .. [2] S. Rendle, W. Krichene, L. Zhang, Y. Koren, "Revisiting the performance of iALS on item
+       recommendation benchmarks", RecSys 2022.
 
     Examples
     --------
@@ -68,10 +77,17 @@ class ImplicitMF(BaseCompletion):
     alpha: float = ALPHA
     ridge: float | Literal["path"] | None = None
     _: KW_ONLY
-    weighting: float = 0.0
+    weighting: float | None = None
+    unobserved_weight: float | None = None
 
     def _loss_object(self) -> Implicit:
-        return Implicit(self.alpha)
+        weight = self.unobserved_weight
+        if weight and self.alpha not in (ALPHA, 1.0 / weight):
+            raise ValueError(
+                f"alpha={self.alpha!r} and unobserved_weight={weight!r} say the same thing twice: "
+                "the latter makes alpha 1/unobserved_weight; leave one of them out"
+            )
+        return Implicit(1.0 / weight if weight else self.alpha)
 
     def fit(
         self,

@@ -3,34 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from momentous.lowrank.backends import Backend, RowStep
-from momentous.lowrank.data.ratings import Compressed, Floats, Ratings, Rng
-from momentous.lowrank.estimators.scikit import (
-    BaseEstimator,
-    TransformerMixin,
-    check_is_fitted,
-    validate_data,
-)
-from momentous.lowrank.losses import Squared
-from momentous.lowrank.model.fit import PATH_SHARE
-from momentous.lowrank.model.fitted import solve_rows
-from momentous.lowrank.objective import LowRankObjective
+from momentous.lowrank.data.ratings import Floats
+from momentous.lowrank.estimators.scikit import TransformerMixin, check_is_fitted
+from momentous.lowrank.estimators.tables import TableEstimator
 from momentous.lowrank.penalty import Penalty
-from momentous.lowrank.solvers.fit import FitConfig, solve
-from momentous.lowrank.solvers.rank_search import FIRST_RANK, MAX_SWEEPS, search_rank
-from momentous.lowrank.solvers.ridge_path import follow_path
-
-if TYPE_CHECKING:
-    from sklearn.utils import Tags
 
 
 @dataclass(eq=False, repr=False)
-class LowRankImputer(TransformerMixin, BaseEstimator):
+class LowRankImputer(TransformerMixin, TableEstimator):
     """Fill gaps by what a few factors, shared by all columns, say about the rest of the row.
 
     A gap is NaN, or masked in an array of ``numpy.ma``.
@@ -91,10 +76,6 @@ class LowRankImputer(TransformerMixin, BaseEstimator):
     gap_tol: float = 1e-4
     max_iterations: int | None = None
     tol: float = 1e-6
-    threads: int | None = None
-    backend: str | Backend = "auto"
-    device: str = "cpu"
-    random_state: Rng = 0
 
     def fit(self, X: ArrayLike, y: object = None) -> Self:
         """Learn the columns' factors and offsets."""
@@ -110,55 +91,22 @@ class LowRankImputer(TransformerMixin, BaseEstimator):
                 f"X has numbers of size {np.nanmax(np.abs(table)):g}, whose squares overflow: "
                 "divide X by a number"
             )
-        rows, cols = np.nonzero(there)
-        ratings = Ratings(rows, cols, ((table - self.mean_) / self.scale_)[there], table.shape)
-        config = FitConfig(
-            rank=self.rank,
-            ridge=self.ridge,
-            gap_tol=self.gap_tol,
-            max_iterations=self.max_iterations,
-            tol=self.tol,
-            random_state=self.random_state,
-        )
         # Offsets are fitted, too, and free: the means of what is there are not those of the whole.
-        objective, x = self._fitted(ratings, config)
-        columns = objective.backend.to_host(objective.split(x)[1])
-        self.components_, self.offsets_ = columns[:, :-1].copy(), columns[:, -1].copy()
-        self._ridge = objective.ridge
+        names = ("rank", "ridge", "weighting", "gap_tol", "max_iterations", "tol")
+        fit = self._fit_table(
+            (table - self.mean_) / self.scale_,
+            there,
+            row_biases=self.row_effects,
+            **{name: getattr(self, name) for name in names},
+        )
+        model = fit.model
+        self.components_, self.offsets_ = model.col_factors, model.col_bias
+        self._ridge = model.penalty.ridge
+        if fit.certificate is not None:
+            self.certificate_ = fit.certificate
+        if fit.path:
+            self.path_ = fit.path
         return self
-
-    def _fitted(self, ratings: Ratings, config: FitConfig) -> tuple[LowRankObjective, Floats]:
-        """The objective, and its point at the end of the fit."""
-
-        def problem(entries: Ratings, rank: int, ridge: float) -> LowRankObjective:
-            return LowRankObjective(
-                entries,
-                min(rank, *ratings.shape),
-                balance=0.0,
-                ridge=Penalty(
-                    ridge, weighting=self.weighting, biases=True, row_biases=self.row_effects
-                ),
-                threads=self.threads,
-                backend=self.backend,
-                device=self.device,
-            )
-
-        if config.rank != "auto":
-            objective = problem(ratings, config.rank, float(self.ridge))
-            x, result = solve(objective, config)
-            self.n_iter_ = int(result.nit)
-            return objective, x
-        ridge, start = self.ridge, None
-        if ridge == "path":
-            known, held_out = ratings.split(PATH_SHARE, config.random_state)
-            objective = problem(known, FIRST_RANK, 1.0)
-            best, self.path_ = follow_path(objective, config.start(objective), held_out)
-            ridge, start = best.objective.ridge, best
-        objective = problem(ratings, FIRST_RANK if start is None else start.objective.rank, ridge)
-        x = config.start(objective) if start is None else start.x
-        *_, found = search_rank(objective, x, self.gap_tol, self.max_iterations or MAX_SWEEPS)
-        self.certificate_, self.n_iter_ = found.certificate, found.sweeps
-        return found.objective, found.x
 
     def transform(self, X: ArrayLike) -> Floats:
         """Fill the gaps of these rows."""
@@ -167,31 +115,15 @@ class LowRankImputer(TransformerMixin, BaseEstimator):
         there = ~np.isnan(table)
         if there.all():
             return table
-        scaled = (table - self.mean_) / self.scale_
-        starts = np.concatenate([[0], np.cumsum(there.sum(axis=1))]).astype(np.int64)
-        groups = Compressed(starts, np.nonzero(there)[1].astype(np.int32), scaled[there])
         penalty = Penalty(self._ridge, weighting=self.weighting, biases=self.row_effects)
-        weights = penalty.weights(np.diff(starts), self.components_.shape[1])
+        weights = penalty.weights(there.sum(axis=1), self.components_.shape[1])
         features = self.components_
         if self.row_effects:
             features = np.column_stack([features, np.ones(len(features))])
-        step = RowStep(weights, features, self.offsets_)
-        factors = solve_rows(groups, Squared(), step, self.backend, self.device, self.threads)
+        scaled = (table - self.mean_) / self.scale_
+        factors = self._best_rows(scaled, there, weights, features, self.offsets_)
         filled = (factors @ features.T + self.offsets_) * self.scale_ + self.mean_
         return np.where(there, table, filled)
-
-    def _validated(self, X: ArrayLike, reset: bool) -> Floats:
-        if isinstance(X, np.ma.MaskedArray):  # what is masked is a gap; scikit-learn would use it
-            X = np.ma.filled(X.astype(np.float64), np.nan)
-        array: Floats = validate_data(
-            self, X, reset=reset, dtype=np.float64, ensure_all_finite="allow-nan", copy=True
-        )
-        return array
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        return tags
 
 
 def _moments(X: Floats, there: NDArray[np.bool_]) -> tuple[Floats, Floats]:

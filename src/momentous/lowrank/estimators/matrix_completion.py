@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Literal
 
 from numpy.typing import ArrayLike
 
 from momentous.lowrank.data.vocabulary import Pairs
-from momentous.lowrank.estimators.base import BaseCompletion, values_of
+from momentous.lowrank.estimators.base import BiasedCompletion, values_of
 from momentous.lowrank.estimators.scikit import RegressorMixin, metrics
 from momentous.lowrank.losses import Loss
 
 
 @dataclass(eq=False, repr=False)
-class MatrixCompletion(RegressorMixin, BaseCompletion):
+class MatrixCompletion(RegressorMixin, BiasedCompletion):
     """Ratings from pairs of ids: mean + biases + a product of rank r.
 
     X of ``fit`` and ``predict`` is an array (or table) of shape (N, 2) with a row id and a column
@@ -132,11 +131,6 @@ class MatrixCompletion(RegressorMixin, BaseCompletion):
 
     _: KW_ONLY
     loss: str | Loss = "squared"
-    ridge: float | Literal["path"] | None = None
-    bias_ridge: float | None = None
-    weighting: float = 0.5
-    biases: bool = True
-    centre: bool = True
 
     def score(
         self, X: Pairs, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Literal, Never, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,7 +13,7 @@ from momentous.io.types import AnyArray, JsonObject
 from momentous.lowrank.checks import check_number
 from momentous.lowrank.data.ratings import Ratings
 from momentous.lowrank.data.vocabulary import Pairs, ratings_of
-from momentous.lowrank.estimators.base import BaseCompletion, holds_values, values_of
+from momentous.lowrank.estimators.base import BiasedCompletion, holds_values, values_of
 from momentous.lowrank.estimators.frames import Column, as_table
 from momentous.lowrank.estimators.scikit import ClassifierMixin, metrics
 from momentous.lowrank.model import Unknown
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(eq=False, repr=False)
-class OneBitMatrixCompletion(ClassifierMixin, BaseCompletion):
+class OneBitMatrixCompletion(ClassifierMixin, BiasedCompletion):
     """One of two labels from pairs of ids: log odds of rank r, with biases.
 
     X as for `MatrixCompletion`; y are two classes of any kind, or ratings with ``threshold``.  The
@@ -57,17 +57,6 @@ class OneBitMatrixCompletion(ClassifierMixin, BaseCompletion):
 
     _: KW_ONLY
     threshold: float | Literal["mean"] | None = None
-    ridge: float | Literal["path"] | None = None
-    bias_ridge: float | None = None
-    weighting: float = 0.5
-    biases: bool = True
-    centre: bool = True
-
-    def fit(self, X: Pairs, y: ArrayLike | None = None, **unsupported: Never) -> Self:
-        """Fit to the labels y of the pairs X; there are no weights per label."""
-        self._refuse(unsupported)
-        self._fit(self._new_ratings(X, y))
-        return self
 
     def _new_ratings(self, X: Pairs, y: ArrayLike | None) -> Ratings:
         if y is not None or holds_values(X):

@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from momentous.lowrank.backends import Backend, RowStep
-from momentous.lowrank.data.ratings import Compressed, Floats, Ratings
-from momentous.lowrank.estimators.scikit import (
-    BaseEstimator,
-    ComponentsMixin,
-    check_is_fitted,
-    validate_data,
-)
-from momentous.lowrank.losses import Squared
-from momentous.lowrank.model.fitted import solve_rows
-from momentous.lowrank.objective import LowRankObjective
-from momentous.lowrank.penalty import Penalty
-from momentous.lowrank.solvers.fit import FitConfig, solve
+from momentous.lowrank.checks import check_number
+from momentous.lowrank.data.ratings import Floats
+from momentous.lowrank.estimators.scikit import ComponentsMixin, check_is_fitted
+from momentous.lowrank.estimators.tables import TableEstimator
 
 
 @dataclass(eq=False, repr=False)
-class PCA(ComponentsMixin, BaseEstimator):
+class PCA(ComponentsMixin, TableEstimator):
     """Principal component analysis where entries may be missing (NaN), as in scikit-learn's `PCA`.
 
     Of all means and matrices of rank k it is the one with the least squared error over the entries
@@ -76,14 +68,10 @@ class PCA(ComponentsMixin, BaseEstimator):
     ridge: float | None = None
     max_iterations: int = 1000
     tol: float = 1e-10
-    threads: int | None = None
-    backend: str | Backend = "auto"
-    device: str = "cpu"
-    random_state: Any = 0
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: ArrayLike, y: object = None) -> Self:
         """Find means and components."""
-        table = self._validated(X, reset=True)
+        table = self._validated(X, reset=True, least=2)
         there = ~np.isnan(table)
         empty = np.flatnonzero(~there.any(axis=0))
         if empty.size:
@@ -95,28 +83,20 @@ class PCA(ComponentsMixin, BaseEstimator):
         middle = np.nanmean(table, axis=0)
         spread = float(np.sqrt(np.mean(np.nanvar(table, axis=0))))
         self.ridge_ = (0.0 if there.all() else spread) if self.ridge is None else self.ridge
-        rows, cols = np.nonzero(there)
-        ratings = Ratings(rows, cols, (table - middle)[there], table.shape)
-        config = FitConfig(
-            rank=self.n_components,
+        check_number("n_components", self.n_components, 1, whole=True)
+        fit = self._fit_table(
+            table - middle,
+            there,
+            rank=max(1, min(self.n_components, table.shape[0] - 1, table.shape[1])),
+            ridge=self.ridge_,
+            weighting=0.0,
+            row_biases=False,
             max_iterations=self.max_iterations,
             tol=self.tol,
-            random_state=self.random_state,
         )
-        objective = LowRankObjective(
-            ratings,
-            max(1, min(self.n_components, table.shape[0] - 1, table.shape[1])),
-            balance=0.0,
-            ridge=Penalty(self.ridge_, biases=True, row_biases=False),
-            threads=self.threads,
-            backend=self.backend,
-            device=self.device,
-        )
-        x, result = solve(objective, config)
-        P, Q = objective.factors(x)
-        U, V = P[:, :-1], Q[:, :-1]
-        errors = (table - middle - U @ V.T - Q[:, -1])[there]
-        self.mean_ = middle + Q[:, -1] + U.mean(axis=0) @ V.T
+        U, V, offsets = fit.model.row_factors, fit.model.col_factors, fit.model.col_bias
+        errors = (table - middle - U @ V.T - offsets)[there]
+        self.mean_ = middle + offsets + U.mean(axis=0) @ V.T
         r_left, (right, r_right) = np.linalg.qr(U - U.mean(axis=0), "r"), np.linalg.qr(V)
         _, sizes, turn = np.linalg.svd(r_left @ r_right.T)
         components = turn @ right.T
@@ -128,10 +108,9 @@ class PCA(ComponentsMixin, BaseEstimator):
         total = float(np.sum(np.nanvar(table, axis=0) * len(table) / max(len(table) - 1, 1)))
         self.explained_variance_ratio_ = self.explained_variance_ / max(total, 1e-300)
         self.noise_variance_ = float(np.mean(errors**2))
-        self.n_iter_ = int(result.nit)
         return self
 
-    def transform(self, X: Any) -> Floats:
+    def transform(self, X: ArrayLike) -> Floats:
         """The scores of these rows, each from the entries that it has."""
         check_is_fitted(self)
         table = self._validated(X, reset=False)
@@ -139,32 +118,16 @@ class PCA(ComponentsMixin, BaseEstimator):
         centred = table - self.mean_
         if there.all() and self.ridge_ == 0.0:
             return np.asarray(centred @ self.components_.T)
-        starts = np.concatenate([[0], np.cumsum(there.sum(axis=1))]).astype(np.int64)
-        groups = Compressed(starts, np.nonzero(there)[1].astype(np.int32), centred[there])
         # ridge |u|^2 of balanced factors u = t/sqrt(s), in terms of the scores t
         weights = np.tile(self.ridge_ / np.maximum(self.singular_values_, 1e-300), (len(table), 1))
-        features = np.ascontiguousarray(self.components_.T)
-        step = RowStep(weights, features, np.zeros(len(features)))
-        scores = solve_rows(groups, Squared(), step, self.backend, self.device, self.threads)
+        scores = self._best_rows(centred, there, weights, self.components_.T)
         return np.asarray(scores, np.float64)
 
-    def inverse_transform(self, X: Any) -> Floats:
+    def inverse_transform(self, X: ArrayLike) -> Floats:
         """The rows that have these scores: with those of a row with gaps, the gaps are filled."""
         check_is_fitted(self)
         return np.asarray(np.asarray(X, np.float64) @ self.components_ + self.mean_)
 
-    def _validated(self, X: Any, reset: bool) -> Floats:
-        array: Floats = validate_data(
-            self, X, reset=reset, dtype=np.float64, ensure_all_finite="allow-nan", copy=True,
-            ensure_min_samples=2 if reset else 1,
-        )  # fmt: skip
-        return array
-
     @property
     def _n_features_out(self) -> int:
         return self.n_components_
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        return tags

@@ -162,7 +162,8 @@ def _model(
     penalty = Penalty(**content["penalty"])
     longest = max(len(rows.ids), len(cols.ids))
     with np.errstate(over="ignore"):
-        heaviest = penalty.bias_ridge + penalty.ridge * np.float64(longest) ** penalty.weighting
+        entries = np.float64(longest) + max(penalty.offsets)
+        heaviest = penalty.bias_ridge + penalty.ridge * entries**penalty.weighting
     flags = penalty.biases, penalty.row_biases
     if not (heaviest <= largest and all(isinstance(flag, bool) for flag in flags)):
         raise ValueError(f"its penalty is {penalty}")

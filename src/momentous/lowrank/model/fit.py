@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -144,7 +143,7 @@ def _fit_any_rank(
         if objective.ratings is ratings or config.validation_share is not None:
             objective, x = best.objective, best.x
         else:
-            whole = dataclasses.replace(config, ridge=best.objective.ridge).objective(ratings)
+            whole = config.objective(ratings).with_ridge(best.objective.ridge)
             objective, held_out = whole.with_rank(best.objective.rank), None
             x = objective.join(*best.objective.split(best.x))
     before, seconds = 0, 0.0
@@ -195,7 +194,7 @@ def _run_to_go_on(
         and x0 is not None
         and run.is_of(objective, config, x0)
     )
-    return None if objective.any(not same) else run
+    return None if objective.ranks.sum(float(not same)) else run
 
 
 def _same_entries(one: Ratings | None, other: Ratings | None) -> bool:

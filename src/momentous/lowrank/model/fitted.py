@@ -26,7 +26,6 @@ from momentous.lowrank.factors import products
 from momentous.lowrank.losses import Loss
 from momentous.lowrank.objective import LowRankObjective
 from momentous.lowrank.penalty import Penalty
-from momentous.lowrank.ranks import RankObjective, RankRatings
 from momentous.lowrank.solvers.certificate import Certificate, certify
 from momentous.lowrank.solvers.fit import FitRun
 
@@ -119,8 +118,7 @@ class LowRankModel:
     ) -> tuple[LowRankObjective, Floats]:
         """What a fit of the entries seen minimises, and the model as a point of it."""
         given = self.seen, self.rank, self.loss, 0.0, self.penalty, self.row_factors.dtype
-        kind = RankObjective if isinstance(self.seen, RankRatings) else LowRankObjective
-        objective = kind(*given, mean=self.mean, backend=backend, device=device)
+        objective = LowRankObjective(*given, mean=self.mean, backend=backend, device=device)
         sides = [self.row_factors, self.col_factors]
         if self.penalty.biases:
             biases = self.row_bias, self.col_bias
@@ -281,6 +279,7 @@ class LowRankModel:
             col_factors=self.row_factors,
             row_bias=self.col_bias,
             col_bias=self.row_bias,
+            penalty=self.penalty.transposed(),
             seen=transpose(self.seen),
             held_out=None if self.held_out is None else transpose(self.held_out),
             run=None,

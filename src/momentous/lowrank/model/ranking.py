@@ -26,6 +26,7 @@ class RankingMetrics(NamedTuple):
     precision: float  # hits / k
     auc: float  # how often a relevant item is above another one, in the whole order
     users: int  # over whom the means are taken
+    capped_recall: float  # hits / min(k, relevant items): 1 can be reached
 
 
 def ranking_metrics(
@@ -66,7 +67,31 @@ def ranking_metrics(
         precision=float(np.mean(hits.sum(axis=1) / k)),
         auc=_auc(model, users, own[known], cols[known]),
         users=len(users),
+        capped_recall=float(np.mean(hits.sum(axis=1) / most)),
     )
+
+
+def fold_in_metrics(
+    model: LowRankModel,
+    given: Ratings,
+    held_out: Ratings,
+    *,
+    backend: str | Backend = "auto",
+    device: str = "cpu",
+) -> dict[str, float]:
+    """How well a model serves users whom it was not fitted to, from a part of their entries.
+
+    They are folded in with what is ``given`` of them, and what was ``held_out`` should be
+    recommended: recall at 20 and 50, over the most that can be reached, and NDCG at 100, as in
+    Liang, Krishnan, Hoffman and Jebara (WWW 2018) and the papers that compare with theirs.
+    """
+    folded = model.fold_in(given, backend=backend, device=device)
+    found = {
+        k: ranking_metrics(folded, held_out, k, backend=backend, device=device)
+        for k in (20, 50, 100)
+    }
+    recalls = {f"recall@{k}": found[k].capped_recall for k in (20, 50)}
+    return recalls | {"ndcg@100": found[100].ndcg}
 
 
 def _relevant(

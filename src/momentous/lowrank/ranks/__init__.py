@@ -2,10 +2,9 @@
 
 A point x is spread: each rank has the parameters of its own users and of its share of the items.
 Before a pass over the entries the items' parameters are gathered; after it, what all ranks say
-about them is added up, and each rank gets its share of that.
+about them is added up, and each rank gets its share of that.  `LowRankObjective` does this.
 """
 
-from momentous.lowrank.ranks.objective import RankObjective
 from momentous.lowrank.ranks.ratings import RankRatings
 
-__all__ = ["RankObjective", "RankRatings"]
+__all__ = ["RankRatings"]

@@ -217,7 +217,7 @@ class Dual:
     """
 
     def __init__(self, objective: LowRankObjective, x: Any):
-        self.objective, self.summed = objective, objective.summed
+        self.objective, self.summed = objective, objective.ranks.all_reduce
         penalty, r = objective.penalty, objective.rank
         P, Q = (side.astype(np.float64) for side in objective.factors(x))
         self.U, self.V, self.bias_columns = P[:, :r], Q[:, :r], (P[:, r:], Q[:, r:])
@@ -251,7 +251,7 @@ class Dual:
         self.reach, self.balanced = 0.0, True
         self._plain: Product | None = None  # with Y before its projection, where there is one
         if penalty.biases and penalty.bias_ridge == 0.0:
-            largest = self.objective.total(float(np.max(np.abs(P[:, r:]), initial=0.0)))
+            largest = self.objective.ranks.sum(float(np.max(np.abs(P[:, r:]), initial=0.0)))
             low, high = objective.ratings.whole.value_range
             spread = max(abs(low - objective.mean), abs(high - objective.mean))
             self.reach = 2.0 * (largest + float(np.max(np.abs(Q[:, r:]), initial=0.0)) + spread)
@@ -274,7 +274,7 @@ class Dual:
 
     def total(self, numbers: Any) -> float:
         """The sum of numbers that each rank has its own of."""
-        return self.objective.total(float(np.sum(numbers)))
+        return self.objective.ranks.sum(float(np.sum(numbers)))
 
     def bound(self, s: float) -> float:
         """D(s Y), for an s with s A of norm 1 at most."""
@@ -332,7 +332,7 @@ class Dual:
                 others = self.objective.backend.to_host(side.groups.others)
                 self.data[which] -= np.repeat(mine[:, 0], side.counts) + theirs[others, 0]
         left = [float(np.max(np.abs(one), initial=0.0)) for one in sums()]
-        largest = max(left[1], self.objective.total(left[0]) if both else 0.0)
+        largest = max(left[1], self.objective.ranks.sum(left[0]) if both else 0.0)
         self.balanced = largest <= LEFT_OVER * self.total(np.abs(self.y))
         self.y = self.data[0]
 
@@ -359,7 +359,7 @@ class Dual:
     def curvatures(self, a: Matrix, b: Matrix) -> Matrix:
         """Bounds of the curvature of phi along each ``a_k b_k'``."""
         bends = np.zeros_like(self.y) + self.objective.loss.largest_curvature(self.values)
-        if self.objective.any(not np.isfinite(bends).all()):
+        if self.objective.ranks.sum(float(not np.isfinite(bends).all())):
             raise ValueError(
                 f"the {self.objective.loss.name} loss has no certificate, which needs a finite "
                 "bound of its curvature: give it a method `largest_curvature`"
@@ -416,7 +416,7 @@ def _norm(dual: Dual, enough: float, steps: int, seed: int) -> tuple[float, _Pai
         return out - right @ (right.T @ out)
 
     shape = len(dual.U), len(dual.V)
-    if dual.objective.layout is None and shape[0] * shape[1] <= DENSE:
+    if dual.objective.ranks.size == 1 and shape[0] * shape[1] <= DENSE:
         a, sizes, b = np.linalg.svd(times(np.eye(shape[1]) - right @ right.T), full_matrices=False)
         return whole(float(sizes[0])), _Pairs(a, sizes, b.T)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from time import monotonic
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,13 +26,11 @@ from momentous.core.method import Method
 from momentous.core.result import Result
 from momentous.core.status import Status
 from momentous.io.types import JsonObject
-from momentous.lowrank.backends import Backend
-from momentous.lowrank.checks import check_number
-from momentous.lowrank.data.ratings import Floats, Ratings, Rng
-from momentous.lowrank.losses import Loss, find_loss
+from momentous.lowrank.data.ratings import Floats, Ratings, Whole
+from momentous.lowrank.losses import Implicit, Loss, find_loss
 from momentous.lowrank.objective import LowRankObjective
+from momentous.lowrank.options import ModelOptions, check_options
 from momentous.lowrank.penalty import Penalty
-from momentous.lowrank.ranks import RankObjective, RankRatings
 from momentous.lowrank.solvers.rank_search import FIRST_RANK
 from momentous.lowrank.solvers.sweeps import Sweep
 from momentous.methods.descent_map import DescentMap, RestartRule
@@ -43,64 +41,26 @@ SWEEPS, ITERATIONS = 200, 1000  # limits where none is given
 # the exact solution: benchmarks/sweeps.py --steps.  One step is cheaper still, but with a ridge of
 # 1 it needs about twice the sweeps of exact ones; two need 1.1 to 1.2 times as many.
 EXACT_UP_TO, STEPS = 16, 2
-HALF_SWEEPS = ("auto", "exact", "cg")
+PUBLISHED_RIDGE = 0.003  # lambda of iALS, as published for MovieLens-20M
 IMPROVEMENT = 1e-4  # of the held-out error, relative: less than this is none
-BOUNDS = (  # of parameters: the least, the greatest, and whether they are whole
-    ("patience", 1, math.inf, True),
-    ("max_iterations", 1, math.inf, True), ("validation_share", 0.0, 1.0, False),
-    *((name, 0.0, math.inf, False)
-      for name in ("bias_ridge", "weighting", "balance", "tol", "gap_tol")),
-    ("start_scale", 1e-12, math.inf, False),  # from 0 no sweep leads anywhere
-)  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True)
-class FitConfig:
-    """How to fit; the estimators' parameters of the same names say what each means.
-
-    None stands for what the loss has as its default.
-    """
-
-    rank: int | Literal["auto"] = 10
-    loss: str | Loss = "squared"
-    solver: str | Method | type[Method] = "auto"
-    half_sweeps: str = "auto"
-    start_scale: float = 0.1
-    ridge: float | Literal["path"] | None = None
-    bias_ridge: float | None = None
-    weighting: float | None = None
-    biases: bool | None = None
-    centre: bool | None = None
-    balance: float = 1.0
-    max_iterations: int | None = None
-    tol: float = 1e-4
-    gap_tol: float = 1e-4
-    validation_share: float | None = None
-    patience: int = 5
-    threads: int | None = None
-    random_state: Rng = 0
-    backend: str | Backend = "auto"
-    device: str = "cpu"
+@dataclass(eq=False, kw_only=True)
+class FitConfig(ModelOptions):
+    """How to fit, checked; it is not changed afterwards."""
 
     def __post_init__(self) -> None:
         self.loss_object  # noqa: B018  # an unknown name is refused before any work
-        for name, low, high, whole in BOUNDS:
-            value = getattr(self, name)
-            if value is not None or FitConfig.__dataclass_fields__[name].default is not None:
-                check_number(name, value, low, high, whole=whole)
-        if self.rank != "auto":
-            check_number("rank", self.rank, 1, whole=True)
-            if self.ridge == "path":
-                raise ValueError(
-                    f"ridge='path' finds the rank, too: rank={self.rank!r} must be 'auto'"
-                )
-        elif not (isinstance(self.solver, str) and self.solver == "auto"):
+        check_options(self)
+        if self.rank != "auto" and self.ridge == "path":
+            raise ValueError(f"ridge='path' finds the rank, too: rank={self.rank!r} must be 'auto'")
+        if self.rank == "auto" and not (isinstance(self.solver, str) and self.solver == "auto"):
             raise ValueError(f"rank='auto' goes by sweeps: solver={self.solver!r} must be 'auto'")
-        if self.ridge is not None and self.ridge != "path":
-            check_number("ridge", self.ridge, 0.0)
-        if self.half_sweeps not in HALF_SWEEPS:
-            known = ", ".join(HALF_SWEEPS)
-            raise ValueError(f"half_sweeps={self.half_sweeps!r} must be one of {known}")
+        if self.unobserved_weight is not None and not isinstance(self.loss_object, Implicit):
+            raise ValueError(
+                f"unobserved_weight={self.unobserved_weight!r} is for the implicit loss, not for "
+                f"loss={self.loss_object.name!r}"
+            )
         try:
             np.random.default_rng(self.random_state)
         except (ValueError, TypeError):
@@ -116,7 +76,8 @@ class FitConfig:
     @cached_property
     def loss_object(self) -> Loss:
         """The loss, where ``loss`` may be its name."""
-        return find_loss(self.loss)
+        found, weight = find_loss(self.loss), self.unobserved_weight
+        return Implicit(1.0 / weight) if weight and isinstance(found, Implicit) else found
 
     @property
     def by_sweeps(self) -> bool:
@@ -142,26 +103,42 @@ class FitConfig:
         """What is to be minimised."""
         loss = self.loss_object
         loss.check(ratings)  # before it takes its defaults from them
-        whole = ratings.whole
         centre = loss.centred if self.centre is None else self.centre
-        penalty = Penalty(
-            loss.default_ridge(whole) if self.ridge in (None, "path") else float(self.ridge),
-            loss.bias_ridge if self.bias_ridge is None else self.bias_ridge,
-            loss.weighting if self.weighting is None else self.weighting,
-            loss.biases if self.biases is None else self.biases,
-        )
-        kind = RankObjective if isinstance(ratings, RankRatings) else LowRankObjective
-        return kind(
+        return LowRankObjective(
             ratings,
             # No matrix has a higher rank than its smaller side: more factors say nothing more.
-            min(FIRST_RANK if self.rank == "auto" else self.rank, *whole.shape),
+            min(FIRST_RANK if self.rank == "auto" else self.rank, *ratings.whole.shape),
             loss,
             0.0 if self.by_sweeps else self.balance,
-            penalty,
+            self.penalty(ratings.whole),
             threads=self.threads,
-            mean=loss.mean(whole) if centre else 0.0,
+            mean=loss.mean(ratings.whole) if centre else 0.0,
             backend=self.backend,
             device=self.device,
+        )
+
+    def penalty(self, whole: Whole) -> Penalty:
+        """How factors and biases are kept small.
+
+        With ``unobserved_weight`` as published (see `ImplicitMF`) for ``sum_S (z - 1)^2 + a0
+        sum_all z^2 + lambda sum_i (c_i + a0 n)^nu |u_i|^2``: the factors of the implicit loss with
+        alpha = 1/a0 are sqrt(1 + a0) times as large.
+        """
+        loss, weight = self.loss_object, self.unobserved_weight
+        ridge = None if self.ridge in (None, "path") else float(self.ridge)
+        weighting, offsets = loss.weighting, (0.0, 0.0)
+        if weight is None:
+            ridge = loss.default_ridge(whole) if ridge is None else ridge
+        else:
+            ridge = (PUBLISHED_RIDGE if ridge is None else ridge) * (1.0 + weight) / weight
+            weighting, offsets = 1.0, (weight * whole.shape[1], weight * whole.shape[0])
+        return Penalty(
+            ridge,
+            loss.bias_ridge if self.bias_ridge is None else self.bias_ridge,
+            weighting if self.weighting is None else self.weighting,
+            loss.biases if self.biases is None else self.biases,
+            self.row_biases,
+            offsets,
         )
 
     def start(self, objective: LowRankObjective) -> Floats:
@@ -230,7 +207,7 @@ def solve(
         try:
             x, result = run(objective, config, x0, observer)
         except CheckpointError as error:
-            if observer.begun is None or objective.layout is not None:  # ranks end together
+            if observer.begun is None or objective.ranks.size > 1:  # ranks end together
                 raise
             warnings.warn(
                 f"the fit begins anew at its last model, without the momentum that it had: {error}",
@@ -240,7 +217,7 @@ def solve(
             observer.begun = None
             x, result = run(objective, config, x0, observer)
     except MemoryError as error:
-        if observer.last is None or objective.layout is not None:  # other ranks do not go on
+        if observer.last is None or objective.ranks.size > 1:  # other ranks do not go on
             raise
         observer.error = error.with_traceback(None)  # which would hold on to arrays
     if observer.error is not None:
@@ -385,7 +362,7 @@ class Observer:
 
     def _is_due(self) -> bool:
         due = monotonic() - self._saved_at >= self.save_every
-        self._due = self.save is not None and self.objective.any(due)
+        self._due = self.save is not None and self.objective.ranks.sum(float(due)) > 0.0
         return self._due
 
     def _take_run(self, state: RunState) -> None:

@@ -191,9 +191,9 @@ class _Round(NamedTuple):
 def better_determined(objective: LowRankObjective) -> int:
     """The side, 0 or 1, with fewer rows of less than 2 r entries; of equals the smaller one."""
     counts = [objective.counts(which) for which in (ROWS, COLS)]
-    few = [objective.total(int(np.count_nonzero(side < 2 * objective.rank))) for side in counts]
+    few = [objective.ranks.sum(int(np.count_nonzero(side < 2 * objective.rank))) for side in counts]
     if few[0] == few[1]:
-        few = [objective.total(side.size) for side in counts]
+        few = [objective.ranks.sum(side.size) for side in counts]
     return 0 if few[0] < few[1] else 1
 
 

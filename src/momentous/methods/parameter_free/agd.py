@@ -6,7 +6,6 @@ import dataclasses
 import math
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any
 
 from momentous.core.acceptance import mean_slope
 from momentous.core.machine import Machine
@@ -118,21 +117,21 @@ class ParameterFreeAGD(ParameterFree[AGDMemory]):
         words = "(M at the start of every epoch) must be finite and not negative"
         check(self, "hessian_lipschitz", is_valid, words)
 
-    def _at_rest(self, m: Machine, memory: AGDMemory, **own: Any) -> AGDMemory:
+    def _begin_epoch(self, m: Machine, memory: AGDMemory, **own: object) -> AGDMemory:
         x, M = memory.x, self.hessian_lipschitz
-        return super()._at_rest(
+        return super()._begin_epoch(
             m, memory, origin_value=x.value, y=x, average=x.point, hessian=M, change=0.0
         )
 
-    def _stepped(self, m: Machine, memory: AGDMemory) -> AGDMemory:
+    def _plan_step(self, m: Machine, memory: AGDMemory) -> AGDMemory:
         x, y = memory.x.point, memory.y
         point, moved = m.stepped(y.point, -1 / memory.lipschitz, y.gradient, x)
         v = m.combination(point, -1.0, x)
-        return self._towards(m, memory, point, v, moved, (moved > 0.0) | (memory.k > 0))
+        return self._go_to(m, memory, point, v, moved, (moved > 0.0) | (memory.k > 0))
 
     @cached_property
     def _phases(self) -> tuple[Callable[..., AGDMemory], ...]:
-        return (*super()._phases, self._ahead_known)
+        return (*super()._phases, self._judge_ahead)
 
     def _claim(self, m: Machine, memory: AGDMemory, here: Sample, sums: Sums) -> Claim:
         k, S = memory.k + 1, memory.travelled + memory.moved
@@ -140,8 +139,8 @@ class ParameterFreeAGD(ParameterFree[AGDMemory]):
         change = memory.change + mean_slope(m, memory.x, here, memory.v)
         return Claim(memory.origin_value, here.value, change, -required, required)
 
-    def _taken(
-        self, m: Machine, memory: AGDMemory, here: Sample, claim: Claim, confirmed: Any
+    def _accept(
+        self, m: Machine, memory: AGDMemory, here: Sample, claim: Claim, confirmed: float
     ) -> AGDMemory:
         theta = (memory.k + 1) / (memory.k + 2)
         return m.but(
@@ -154,7 +153,7 @@ class ParameterFreeAGD(ParameterFree[AGDMemory]):
             phase=AHEAD,
         )
 
-    def _ahead_known(self, m: Machine, memory: AGDMemory, here: Sample, *_: Any) -> AGDMemory:
+    def _judge_ahead(self, m: Machine, memory: AGDMemory, here: Sample, *_: object) -> AGDMemory:
         k, eta = memory.k + 1, 1 / memory.lipschitz
 
         def go_on() -> AGDMemory:
@@ -171,23 +170,23 @@ class ParameterFreeAGD(ParameterFree[AGDMemory]):
             return m.case(
                 memory,
                 (due, look_at_mean),
-                otherwise=lambda: self._closed(m, memory, here, M, memory.average_due, shows),
+                otherwise=lambda: self._close(m, memory, here, M, memory.average_due, shows),
             )
 
         def lose() -> AGDMemory:  # x_k has been accepted: go on from there with shorter steps
             lost = m.event(EventKind.NON_FINITE, here.grad_norm)
             events = lost + m.event(EventKind.RESTART, k)
-            return self._restarted(m, memory, memory.new, self.backoff, events, False)
+            return self._restart(m, memory, memory.new, self.backoff, events, False)
 
         return m.case(memory, (m.isfinite(here.grad_norm), go_on), otherwise=lose)
 
-    def _mean_known(self, m: Machine, memory: AGDMemory, here: Sample, *_: Any) -> AGDMemory:
+    def _judge_mean(self, m: Machine, memory: AGDMemory, here: Sample, *_: object) -> AGDMemory:
         shows = here.grad_norm < m.minimum(memory.new.grad_norm, memory.y.grad_norm)
         due = self._next_average(m, memory.k + 1)
-        return self._closed(m, memory, memory.y, memory.hessian, due, shows)
+        return self._close(m, memory, memory.y, memory.hessian, due, shows)
 
-    def _closed(
-        self, m: Machine, memory: AGDMemory, y: Sample, M: Any, average_due: Any, shows: Any
+    def _close(
+        self, m: Machine, memory: AGDMemory, y: Sample, M: float, average_due: float, shows: bool
     ) -> AGDMemory:
         """The end of an iteration in which x_k was accepted; it may be that of the epoch."""
         k, L, S = memory.k + 1, memory.lipschitz, memory.travelled + memory.moved
@@ -208,12 +207,12 @@ class ParameterFreeAGD(ParameterFree[AGDMemory]):
 
         def restart() -> AGDMemory:
             ended = m.event(EventKind.RESTART, k)
-            return self._restarted(m, memory, memory.new, self.relaxation, ended, shows)
+            return self._restart(m, memory, memory.new, self.relaxation, ended, shows)
 
         straight = m.power(k + 1, 2.5) * M * m.sqrt(S) <= L
         return m.case(memory, (straight, advance), otherwise=restart)
 
-    def _hessian(self, m: Machine, memory: AGDMemory, y: Sample) -> Any:
+    def _hessian(self, m: Machine, memory: AGDMemory, y: Sample) -> float:
         """A lower bound of rho from x_{k-1}, x_k = x_{k-1} + v and y_k = x_k + theta v."""
         k, x, moved = memory.k + 1, memory.new, memory.moved
         theta = k / (k + 1)
@@ -227,7 +226,7 @@ class ParameterFreeAGD(ParameterFree[AGDMemory]):
         return m.maximum(_ratio(m, gap, theta * moved), _ratio(m, 12 * excess, cube))
 
 
-def _ratio(m: Machine, a: Any, b: Any) -> Any:
+def _ratio(m: Machine, a: float, b: float) -> float:
     """a/b where both are positive, otherwise 0."""
     positive = (a > 0.0) & (b > 0.0)
     return m.where(positive, a / m.where(positive, b, 1.0), 0.0)

@@ -11,10 +11,10 @@ import dataclasses
 import math
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import ClassVar, NamedTuple, TypeVar, cast
 
 from momentous.core import passes
-from momentous.core.machine import Machine
+from momentous.core.machine import Events, Machine
 from momentous.core.oracle import Sample
 from momentous.core.record import record
 from momentous.core.rule import (
@@ -92,7 +92,7 @@ class ParameterFree(Rule[P]):
 
     has_epochs = True
     work = passes.GRADIENT
-    memory: ClassVar[type[Any]]
+    memory: ClassVar[type[ParameterFreeMemory]]
 
     gradient_lipschitz: float | None = None
     backoff: float = 2.0
@@ -109,17 +109,17 @@ class ParameterFree(Rule[P]):
         check(self, "average_growth", self.average_growth >= 1, often)
 
     def begin(self, m: Machine, here: Sample, goal: Goal) -> P:
-        memory: P = self.memory(
+        memory = self.memory(
             here, here, here.point, here.point, Outcome(1.0, m.no_events), Probe.at(m, here),
             Look(0.0, 0.0, 1.0, 0.0), Rounding.at(m, here.value),
             self.default_tolerance if goal.tol is None else goal.tol,
         )  # fmt: skip
-        memory = self._at_rest(m, memory)
+        memory = self._begin_epoch(m, cast(P, memory))
         if self.gradient_lipschitz is None:
             memory = self._probe(m, memory)
         else:
             memory = self._begin_with(m, memory, self.gradient_lipschitz)
-        return m.case(memory, (memory.outcome.ended, lambda: self._stepped(m, memory)))
+        return m.case(memory, (memory.outcome.ended, lambda: self._plan_step(m, memory)))
 
     def _probe(self, m: Machine, memory: P) -> P:
         """The next trial, until L is known."""
@@ -135,7 +135,7 @@ class ParameterFree(Rule[P]):
             otherwise=ask,
         )
 
-    def _begin_with(self, m: Machine, memory: P, lipschitz: Any) -> P:
+    def _begin_with(self, m: Machine, memory: P, lipschitz: float) -> P:
         """Before the first iteration."""
         L = m.maximum(lipschitz, m.smallest)
         outcome = Outcome(1 / L, m.no_events, shows=False)
@@ -144,23 +144,23 @@ class ParameterFree(Rule[P]):
     def move(self, m: Machine, memory: P, here: Sample, goal: Goal) -> P:
         """With L as it stands."""
         outcome = Outcome(1 / memory.lipschitz, m.no_events)
-        return self._ready(m, m.but(memory, x=here, k=0, outcome=outcome))
+        return self._prepare_step(m, m.but(memory, x=here, k=0, outcome=outcome))
 
-    def _ready(self, m: Machine, memory: P) -> P:
+    def _prepare_step(self, m: Machine, memory: P) -> P:
         """Before the next iteration."""
-        memory = m.case(memory, (memory.k == 0, lambda: self._at_rest(m, memory)))
-        return self._stepped(m, memory)
+        memory = m.case(memory, (memory.k == 0, lambda: self._begin_epoch(m, memory)))
+        return self._plan_step(m, memory)
 
-    def _at_rest(self, m: Machine, memory: P, **own: Any) -> P:
+    def _begin_epoch(self, m: Machine, memory: P, **own: object) -> P:
         """At the start of an epoch, x_0 = x, with what a method has of its own."""
         size, due = m.norm(memory.x.point), self._first_average
         return m.but(memory, size=size, average_due=due, travelled=0.0, **own)
 
     @abc.abstractmethod
-    def _stepped(self, m: Machine, memory: P) -> P:
+    def _plan_step(self, m: Machine, memory: P) -> P:
         """With the step to the next x_k."""
 
-    def _towards(self, m: Machine, memory: P, point: Array, v: Array, moved: Any, moves: Any) -> P:
+    def _go_to(self, m: Machine, memory: P, point: Array, v: Array, moved: float, moves: bool) -> P:
         """With that step, unless it does not move x or leads beyond all numbers."""
         goes = moves & m.isfinite(memory.travelled + moved)
         point, phase = m.choose(goes, point, memory.x.point), m.where(goes, NEW, STAND)
@@ -169,7 +169,7 @@ class ParameterFree(Rule[P]):
     def accepted(self, memory: P) -> Sample:
         return memory.x
 
-    def noise(self, memory: P) -> Any:
+    def noise(self, memory: P) -> float:
         return memory.rounding.seen
 
     def rise_limit(self, m: Machine, memory: P, shown: Sample) -> RiseLimit:
@@ -186,20 +186,21 @@ class ParameterFree(Rule[P]):
 
     def tell(self, m: Machine, memory: P, here: Sample, made: Vectors, sums: Sums) -> P:
         memory = m.switch(memory, memory.phase, self._phases, here, sums)
-        return m.case(memory, (memory.outcome.ended, lambda: self._ready(m, memory)))
+        return m.case(memory, (memory.outcome.ended, lambda: self._prepare_step(m, memory)))
 
     @cached_property
     def _phases(self) -> tuple[Callable[..., P], ...]:
         """What is made of an evaluation, by what it is for."""
         return (
-            self._new_known, self._looked, self._stood, self._mean_known, self._probed,
+            self._judge_new, self._look_on, self._end_or_reject, self._judge_mean,
+            self._answer_probe,
         )  # fmt: skip
 
-    def _probed(self, m: Machine, memory: P, here: Sample, *_: Any) -> P:
+    def _answer_probe(self, m: Machine, memory: P, here: Sample, *_: object) -> P:
         probe = memory.probe.answered(m, memory.x.point, here)
         return self._probe(m, m.but(memory, probe=probe))
 
-    def _stood(self, m: Machine, memory: P, here: Sample, *_: Any) -> P:
+    def _end_or_reject(self, m: Machine, memory: P, here: Sample, *_: object) -> P:
         """The step overflows; or, the first of an epoch, it does not move x, and nor would a
         shorter one."""
 
@@ -212,17 +213,17 @@ class ParameterFree(Rule[P]):
         return m.case(
             memory,
             (m.isfinite(memory.travelled + memory.moved), end),
-            otherwise=lambda: self._rejected(m, memory, self.accepted(memory), math.nan),
+            otherwise=lambda: self._reject(m, memory, self.accepted(memory), math.nan),
         )
 
-    def _new_known(self, m: Machine, memory: P, here: Sample, sums: Sums) -> P:
+    def _judge_new(self, m: Machine, memory: P, here: Sample, sums: Sums) -> P:
         return m.case(
             memory,
-            (m.isfinite(here.grad_norm), lambda: self._judged(m, memory, here, sums)),
-            otherwise=lambda: self._rejected(m, memory, self.accepted(memory), here.grad_norm),
+            (m.isfinite(here.grad_norm), lambda: self._judge(m, memory, here, sums)),
+            otherwise=lambda: self._reject(m, memory, self.accepted(memory), here.grad_norm),
         )
 
-    def _judged(self, m: Machine, memory: P, here: Sample, sums: Sums) -> P:
+    def _judge(self, m: Machine, memory: P, here: Sample, sums: Sums) -> P:
         """Is x_k low enough?
 
         By values; within their noise by the trapezoidal rule, if they do not contradict.  Where
@@ -239,7 +240,7 @@ class ParameterFree(Rule[P]):
 
         def accept() -> P:
             confirmed = m.where(clear, m.maximum(memory.confirmed, L), memory.confirmed)
-            return self._taken(m, memory, here, claim, confirmed)
+            return self._accept(m, memory, here, claim, confirmed)
 
         def look() -> P:
             slope = m.inner(memory.x.gradient, memory.v)
@@ -250,7 +251,7 @@ class ParameterFree(Rule[P]):
 
         def reject() -> P:
             lowest = self._lowest(m, memory, here)
-            return self._rejected(m, memory, lowest, here.grad_norm, clear)
+            return self._reject(m, memory, lowest, here.grad_norm, clear)
 
         doubtful = self.guards & (by_gradients <= bound) & rounding.doubts(signal)
         return m.case(memory, (holds, accept), (doubtful, look), otherwise=reject)
@@ -260,7 +261,7 @@ class ParameterFree(Rule[P]):
         """What must hold for L not to be too small; with the sums of the pass that came with the
         gradient, if one was asked for."""
 
-    def _looked(self, m: Machine, memory: P, here: Sample, *_: Any) -> P:
+    def _look_on(self, m: Machine, memory: P, here: Sample, *_: object) -> P:
         x, new = memory.x, memory.new.point
         rounding, look = memory.look.answered(m, memory.rounding, x, here.value)
         return m.but(
@@ -277,40 +278,40 @@ class ParameterFree(Rule[P]):
         return memory.x
 
     @abc.abstractmethod
-    def _taken(self, m: Machine, memory: P, here: Sample, claim: Claim, confirmed: Any) -> P:
+    def _accept(self, m: Machine, memory: P, here: Sample, claim: Claim, confirmed: float) -> P:
         """x_k is low enough: on with it."""
 
     @abc.abstractmethod
-    def _mean_known(self, m: Machine, memory: P, here: Sample, *_: Any) -> P:
+    def _judge_mean(self, m: Machine, memory: P, here: Sample, *_: object) -> P:
         """The end of an iteration that has evaluated the mean."""
 
     @property
     def _first_average(self) -> float:
         return 1.0 if math.isfinite(self.average_growth) else math.inf
 
-    def _next_average(self, m: Machine, k: Any) -> Any:
+    def _next_average(self, m: Machine, k: int) -> float:
         return m.maximum(k + 1.0, self.average_growth * k)
 
-    def _restarted(
-        self, m: Machine, memory: P, start: Sample, factor: Any, events: Any, shows: Any,
-        status: Any = RUNNING, **own: Any,
+    def _restart(
+        self, m: Machine, memory: P, start: Sample, factor: float, events: Events, shows: bool,
+        status: int = RUNNING, **own: object,
     ) -> P:  # fmt: skip
         """A new epoch from ``start``, with L changed by the factor."""
         L = memory.lipschitz
         outcome, L = Outcome(1 / L, events, shows, status=status), m.maximum(factor * L, m.smallest)
         return m.but(memory, x=start, lipschitz=L, k=0, outcome=outcome, **own)
 
-    def _rejected(self, m: Machine, memory: P, start: Sample, norm: Any, clear: Any = True) -> P:
+    def _reject(self, m: Machine, memory: P, start: Sample, norm: float, clear: bool = True) -> P:
         """The unsuccessful end of an epoch, with a gradient of that norm; ``clear``: not by
         rounding."""
         lost = m.event(EventKind.NON_FINITE, norm, m.no(m.isfinite(norm)))
         events = lost + m.event(EventKind.ROLLBACK, memory.k + 1)
         L, most = self.backoff * memory.lipschitz, HEADROOM * memory.confirmed
-        status: Any = RUNNING
+        status = RUNNING
         if self.guards:
             blind = m.no(clear) & (most < L) & (most > 0.0)
             status = m.where(blind, int(Status.NO_PROGRESS), RUNNING)
-        return self._restarted(m, memory, start, self.backoff, events, True, status)
+        return self._restart(m, memory, start, self.backoff, events, True, status)
 
     def ending(self, memory: P, shown: Sample, status: Status) -> Ending:
         L, norm = memory.lipschitz, memory.x.grad_norm

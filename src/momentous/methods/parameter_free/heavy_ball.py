@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
 
 from momentous.core.machine import Machine
 from momentous.core.oracle import NO_SAMPLE, Sample
@@ -33,7 +32,9 @@ class HeavyBallMemory(ParameterFreeMemory):
     best: Sample = NO_SAMPLE  # the lowest of all x_i and xbar_i evaluated in this epoch
     variation: float = 0.0  # h
     successes: int = 0  # epochs in a row that have ended successfully, up to this one
-    mark: float = math.inf  # the gradient norm that the epoch has to contract to end early
+    norm_to_contract: float = (
+        math.inf
+    )  # the gradient norm that the epoch has to contract to end early
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,9 +125,9 @@ class UniversalHeavyBall(ParameterFree[HeavyBallMemory]):
         check(self, "contraction", 0 <= self.contraction < 1, "must be in [0, 1)")
         check(self, "least_relaxation", 0 < self.least_relaxation <= 1, "must be in (0, 1]")
 
-    def _at_rest(self, m: Machine, memory: HeavyBallMemory, **own: Any) -> HeavyBallMemory:
+    def _begin_epoch(self, m: Machine, memory: HeavyBallMemory, **own: object) -> HeavyBallMemory:
         x = memory.x
-        return super()._at_rest(
+        return super()._begin_epoch(
             m,
             memory,
             v=m.combination(x.point, -1.0, x.point),
@@ -134,10 +135,10 @@ class UniversalHeavyBall(ParameterFree[HeavyBallMemory]):
             mean_norm=x.grad_norm,
             best=x,
             variation=0.0,
-            mark=m.minimum(memory.mark, x.grad_norm),
+            norm_to_contract=m.minimum(memory.norm_to_contract, x.grad_norm),
         )
 
-    def _stepped(self, m: Machine, memory: HeavyBallMemory) -> HeavyBallMemory:
+    def _plan_step(self, m: Machine, memory: HeavyBallMemory) -> HeavyBallMemory:
         x, shorter = memory.x, -1 / memory.lipschitz
         if m.fuses:
             (v, point), (moved,) = m.run(BALL, (memory.v, x.gradient, x.point), (shorter,))
@@ -145,7 +146,7 @@ class UniversalHeavyBall(ParameterFree[HeavyBallMemory]):
             v = m.combination(memory.v, shorter, x.gradient)
             point, moved = m.combination(x.point, 1.0, v), m.inner(v, v)
         moves = m.case(True, (memory.k == 0, lambda: m.distance(point, x.point) > 0.0))
-        return self._towards(m, memory, point, v, moved, moves)
+        return self._go_to(m, memory, point, v, moved, moves)
 
     def ask(self, m: Machine, memory: HeavyBallMemory) -> Ask:
         ask = super().ask(m, memory)
@@ -165,8 +166,8 @@ class UniversalHeavyBall(ParameterFree[HeavyBallMemory]):
         change = (slope + slope_there) / 2
         return Claim(x.value, here.value, change, slope + reach, reach)
 
-    def _taken(
-        self, m: Machine, memory: HeavyBallMemory, here: Sample, claim: Claim, confirmed: Any
+    def _accept(
+        self, m: Machine, memory: HeavyBallMemory, here: Sample, claim: Claim, confirmed: float
     ) -> HeavyBallMemory:
         before, after, by_gradients, *_ = claim
         k, L, moved = memory.k + 1, memory.lipschitz, memory.moved
@@ -199,19 +200,25 @@ class UniversalHeavyBall(ParameterFree[HeavyBallMemory]):
                 outcome=Outcome(1 / L, m.no_events, True, m.no(due)),
                 phase=MEAN,
             )
-            return m.case(moved_on, (m.no(due), lambda: self._closed(m, moved_on)))
+            return m.case(moved_on, (m.no(due), lambda: self._close(m, moved_on)))
 
         def restart() -> HeavyBallMemory:
-            mark = memory.mark
+            norm_to_contract = memory.norm_to_contract
             if self.contraction:  # it has paid for one early end
-                mark = mark / self.contraction
-            return self._succeeded(m, m.but(memory, confirmed=confirmed, mark=mark), best, k, True)
+                norm_to_contract = norm_to_contract / self.contraction
+            return self._succeed(
+                m,
+                m.but(memory, confirmed=confirmed, norm_to_contract=norm_to_contract),
+                best,
+                k,
+                True,
+            )
 
         goes_on = k * (k + 1) * h <= 3 / 8 * L
         return m.case(memory, (goes_on, advance), otherwise=restart)
 
-    def _mean_known(
-        self, m: Machine, memory: HeavyBallMemory, here: Sample, *_: Any
+    def _judge_mean(
+        self, m: Machine, memory: HeavyBallMemory, here: Sample, *_: object
     ) -> HeavyBallMemory:
         usable = m.isfinite(here.grad_norm)
         best = m.choose(usable, self._lowest(m, memory, here), memory.best)
@@ -224,29 +231,31 @@ class UniversalHeavyBall(ParameterFree[HeavyBallMemory]):
             average_due=self._next_average(m, memory.k),
             outcome=Outcome(1 / memory.lipschitz, lost, shows),
         )
-        return self._closed(m, after)
+        return self._close(m, after)
 
-    def _closed(self, m: Machine, memory: HeavyBallMemory) -> HeavyBallMemory:
+    def _close(self, m: Machine, memory: HeavyBallMemory) -> HeavyBallMemory:
         """The end of an iteration in which x_k was accepted; may be that of the epoch."""
         best, shows = memory.best, memory.outcome.shows
-        contracts = best.grad_norm <= self.contraction * memory.mark
+        contracts = best.grad_norm <= self.contraction * memory.norm_to_contract
         return m.case(
             memory,
-            (contracts, lambda: self._succeeded(m, memory, best, memory.k, shows)),
+            (contracts, lambda: self._succeed(m, memory, best, memory.k, shows)),
         )
 
-    def _succeeded(
-        self, m: Machine, memory: HeavyBallMemory, start: Sample, k: Any, shows: Any
+    def _succeed(
+        self, m: Machine, memory: HeavyBallMemory, start: Sample, k: int, shows: bool
     ) -> HeavyBallMemory:
         """The successful end of an epoch: L falls, the faster the more of them come in a row."""
         row, beta = memory.successes + 1, self.relaxation
         factor = m.power(beta, m.power(2.0, m.minimum(row, 60)) - 1)
         factor = m.maximum(factor, min(beta, self.least_relaxation))
         ended = m.event(EventKind.RESTART, k)
-        return self._restarted(m, memory, start, factor, ended, shows, successes=row)
+        return self._restart(m, memory, start, factor, ended, shows, successes=row)
 
-    def _rejected(self, m: Machine, memory: HeavyBallMemory, *how: Any) -> HeavyBallMemory:
-        return m.but(super()._rejected(m, memory, *how), successes=0)
+    def _reject(
+        self, m: Machine, memory: HeavyBallMemory, start: Sample, norm: float, clear: bool = True
+    ) -> HeavyBallMemory:
+        return m.but(super()._reject(m, memory, start, norm, clear), successes=0)
 
     def _lowest(self, m: Machine, memory: HeavyBallMemory, here: Sample) -> Sample:
         """The lower of the best point and another one, the first where they are level."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from functools import cached_property
+from types import ModuleType
 from typing import Any
 
-from momentous.core.machine import BoxMachine, Records
+from momentous.core.machine import BoxMachine, Machine, Records
 from momentous.core.oracle import Sample
 from momentous.core.record import record
 from momentous.core.rule import (
@@ -105,19 +106,19 @@ class OnFaces(Rule[FaceMemory]):
         return self.method.description()
 
     def begin(self, m: BoxMachine, here: Sample, goal: Goal) -> FaceMemory:  # type: ignore[override]
-        held = self._binding(m, here)
+        held = self._held_variables(m, here)
         inner = m.unbegun(lambda: self.method.begin(m, self._on_face(m, held, here), goal))
         projected = self._projected.begin(m, here, goal)
         best = Sample(here.point, here.value)
         return FaceMemory(inner, projected, held, best, projected.outcome, goal.tol)
 
-    def with_tolerance(self, m: Records, memory: FaceMemory, tol: Any) -> FaceMemory:
+    def with_tolerance(self, m: Records, memory: FaceMemory, tol: float) -> FaceMemory:
         return m.but(memory, tol=tol, inner=self.method.with_tolerance(m, memory.inner, tol))
 
     def ask(self, m: BoxMachine, memory: FaceMemory) -> Ask:  # type: ignore[override]
         def on_face() -> Ask:
             ask = self.method.ask(m, memory.inner)
-            snap = lambda: m.each(_snapped, ask.point, memory.held, memory.best.point)  # noqa: E731
+            snap = lambda: m.each(_snap, ask.point, memory.held, memory.best.point)  # noqa: E731
             point = m.case(ask.point, (memory.off, snap))
             return Ask(point, m.where(ask.need == STEP, GRADIENT, ask.need), ask.again)
 
@@ -135,17 +136,17 @@ class OnFaces(Rule[FaceMemory]):
     def tell(  # type: ignore[override]
         self, m: BoxMachine, memory: FaceMemory, here: Sample, made: Vectors, sums: Sums
     ) -> FaceMemory:
-        phases = self._stepped, self._iterated, self._met, self._went_back
+        phases = self._choose_face, self._iterate, self._leave_face, self._project_from
         return m.switch(memory, memory.phase, phases, here)
 
-    def _stepped(self, m: BoxMachine, memory: FaceMemory, here: Sample) -> FaceMemory:
+    def _choose_face(self, m: BoxMachine, memory: FaceMemory, here: Sample) -> FaceMemory:
         """After a projected step: where it is accepted, on to the face of the point."""
         projected = self._projected.tell(m, memory.projected, here, (), ())
         outcome = projected.outcome
 
         def enter() -> FaceMemory:
             current = projected.current
-            held, goal = self._binding(m, current), Goal(memory.tol)
+            held, goal = self._held_variables(m, current), Goal(memory.tol)
             there = self._on_face(m, held, current)
             inner = m.case(
                 memory.inner,
@@ -163,7 +164,7 @@ class OnFaces(Rule[FaceMemory]):
             (outcome.shows, enter),
         )
 
-    def _iterated(self, m: BoxMachine, memory: FaceMemory, here: Sample) -> FaceMemory:
+    def _iterate(self, m: BoxMachine, memory: FaceMemory, here: Sample) -> FaceMemory:
         ask, there = self.method.ask(m, memory.inner), self._on_face(m, memory.held, here)
         made: Vectors = ()
         sums: Sums = ()
@@ -189,17 +190,17 @@ class OnFaces(Rule[FaceMemory]):
     def _look_ahead(self, m: BoxMachine, memory: FaceMemory) -> FaceMemory:
         """Does the next point of the method lie outside of the box, or off its face?"""
         point, box = self.method.ask(m, memory.inner).point, m.box
-        far = m.dot(_outside, point, memory.held, memory.best.point, box.lower, box.upper)
+        far = m.dot(_mark_outside, point, memory.held, memory.best.point, box.lower, box.upper)
         leaves = (memory.phase == FACE) & (far >= 1.0)
         return m.but(memory, phase=m.where(leaves, MEET, memory.phase), off=far > 0.0)
 
-    def _met(self, m: BoxMachine, memory: FaceMemory, here: Sample) -> FaceMemory:
+    def _leave_face(self, m: BoxMachine, memory: FaceMemory, here: Sample) -> FaceMemory:
         usable = m.isfinite(here.grad_norm) & m.isfinite(here.value)
         takes = usable & (here.value <= memory.best.value)
         waits = m.but(memory, outcome=m.but(memory.outcome, shows=False, ended=False), phase=BACK)
-        return m.case(waits, (takes, lambda: self._went_back(m, memory, here)))
+        return m.case(waits, (takes, lambda: self._project_from(m, memory, here)))
 
-    def _went_back(self, m: BoxMachine, memory: FaceMemory, here: Sample) -> FaceMemory:
+    def _project_from(self, m: BoxMachine, memory: FaceMemory, here: Sample) -> FaceMemory:
         """The next projected step begins here."""
         projected = self._projected.move(m, memory.projected, here, Goal(memory.tol))
         outcome = m.but(projected.outcome, events=m.no_events, ended=False)
@@ -207,8 +208,8 @@ class OnFaces(Rule[FaceMemory]):
         return m.but(memory, projected=projected, best=best, outcome=outcome, phase=PROJECT)
 
     @staticmethod
-    def _binding(m: BoxMachine, here: Sample) -> Array:
-        return m.each(_held, here.point, here.gradient, m.box.lower, m.box.upper)
+    def _held_variables(m: BoxMachine, here: Sample) -> Array:
+        return m.each(_hold, here.point, here.gradient, m.box.lower, m.box.upper)
 
     @staticmethod
     def _on_face(m: BoxMachine, held: Array, here: Sample) -> Sample:
@@ -221,7 +222,7 @@ class OnFaces(Rule[FaceMemory]):
     def accepted(self, memory: FaceMemory) -> Sample:
         return memory.best
 
-    def rise_limit(self, m: Any, memory: FaceMemory, shown: Sample) -> RiseLimit:
+    def rise_limit(self, m: Machine, memory: FaceMemory, shown: Sample) -> RiseLimit:
         return RiseLimit(memory.best, allowance=m.value_noise(memory.best.value))
 
     def ending(self, memory: FaceMemory, shown: Sample, status: Status) -> Ending:
@@ -231,13 +232,13 @@ class OnFaces(Rule[FaceMemory]):
 # All formulas propagate NaN.
 
 
-def _held(xp: Any, x: Array, g: Array, lower: Array, upper: Array) -> Array:
+def _hold(xp: ModuleType, x: Array, g: Array, lower: Array, upper: Array) -> Array:
     held = ((x <= lower) & (g >= 0.0)) | ((x >= upper) & (g <= 0.0))
     return xp.astype(held, x.dtype)
 
 
-def _outside(
-    xp: Any, x: Array, held: Array, on_face: Array, lower: Array, upper: Array
+def _mark_outside(
+    xp: ModuleType, x: Array, held: Array, on_face: Array, lower: Array, upper: Array
 ) -> tuple[Array, Array]:
     """1 where a free variable is outside of the box, and little where a held one is off the face:
     all of these together are less than 1."""
@@ -249,5 +250,5 @@ def _outside(
     return out, out
 
 
-def _snapped(xp: Any, x: Array, held: Array, on_face: Array) -> Array:
+def _snap(xp: ModuleType, x: Array, held: Array, on_face: Array) -> Array:
     return xp.where(held != 0.0, on_face, x)

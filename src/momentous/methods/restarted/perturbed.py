@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, Literal
+from typing import Literal
 
-from momentous.core.machine import NUMBERS, Arithmetic, Machine
+from momentous.core.machine import NUMBERS, Arithmetic, Events, Machine
 from momentous.core.oracle import Sample
 from momentous.core.space import Array
 from momentous.core.status import Ending, EventKind, Status
 from momentous.methods.checks import check, check_positive
-from momentous.methods.restarted.fixed_radius import FixedMemory, FixedRadius
-from momentous.methods.restarted.momentum import ESCAPING_NESTEROV, Parameters
+from momentous.methods.restarted.fixed_radius import (
+    ESCAPING_NESTEROV,
+    FixedMemory,
+    FixedRadius,
+    Parameters,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,7 +126,7 @@ class PerturbedRAGD(FixedRadius):
             )
         return ending
 
-    def displacement(self, p: Parameters, m: Arithmetic = NUMBERS) -> Any:
+    def displacement(self, p: Parameters, m: Arithmetic = NUMBERS) -> float:
         """r, the radius of the ball that perturbations are drawn from."""
         if self.perturbation is not None:
             return self.perturbation
@@ -130,7 +134,7 @@ class PerturbedRAGD(FixedRadius):
         return m.minimum(m.minimum(B / 2, theta * B / (20 * K)), B * m.sqrt(theta / (2 * K)))
 
     def _new_epoch(
-        self, m: Machine, memory: FixedMemory, here: Sample, start: Array, events: Any,
+        self, m: Machine, memory: FixedMemory, here: Sample, start: Array, events: Events,
         again: bool = False,
     ) -> FixedMemory:  # fmt: skip
         """From x^0 + xi, xi uniform in the ball, if the last gradient norm is at most B/eta."""

@@ -15,7 +15,7 @@ from numpy.typing import DTypeLike
 
 from momentous.io.optional import require
 from momentous.io.types import AnyArray, FloatClass
-from momentous.lowrank.backends.base import Backend, PlainTerms, RowStep, Side
+from momentous.lowrank.backends.base import Backend, PlainTerms, RowStep, Side, find_backend
 from momentous.lowrank.backends.blocks import Blocks, Matrix
 from momentous.lowrank.backends.cuda import layout
 from momentous.lowrank.backends.cuda.arrays import Array, cupy
@@ -41,7 +41,8 @@ from momentous.lowrank.backends.cuda.modules import (
 )
 from momentous.lowrank.backends.cuda.solve import Range, RowSolver, ranges_of
 from momentous.lowrank.backends.cuda.start import truncated_svd
-from momentous.lowrank.backends.device import check_memory, require_gpu
+from momentous.lowrank.backends.device import check_memory, local_gpu, require_gpu
+from momentous.lowrank.backends.sums import DensePart, numbers_per_row
 from momentous.lowrank.data.ratings import Compressed, Floats, Ratings
 from momentous.lowrank.losses import Loss
 
@@ -63,6 +64,15 @@ class CudaBackend(Backend):
         require_gpu()
         self._pairs: weakref.WeakKeyDictionary[Ratings, tuple[Array, Array, Array]]
         self._pairs = weakref.WeakKeyDictionary()
+
+    def use_local_device(self) -> None:
+        cupy.cuda.Device(local_gpu()).use()
+
+    def solve_lines(
+        self, lines: Floats, weights: Matrix, before: Matrix, *, quadratic: bool
+    ) -> tuple[Matrix, float] | None:
+        """On the CPU: each rank has few systems."""
+        return find_backend().solve_lines(lines, weights, before, quadratic=quadratic)
 
     def side(self, groups: Compressed, loss: Loss, threads: int) -> Side:
         check_memory(groups, 1)
@@ -176,6 +186,7 @@ class CudaSide(Side):
         self.chunks = layout.cut(self.groups.starts, int(self.groups.others.size))
         self.parameters = parameters_of(loss)
         self._ranges: dict[Module, list[Range]] = {}
+        self._parts: dict[tuple[int, int], CudaSide] = {}
         self._twin: CudaSide | weakref.ref[CudaSide] | None = None
         # Weights, and the type of sums for them.
         self._precision: tuple[Array, FloatClass] | None = None
@@ -207,10 +218,43 @@ class CudaSide(Side):
         self.twin(len(right))._pass(others, rows, left.shape[1], scale, far)
         return total(totals)
 
-    def add_own_gradient(self, left: Array, right: Array, scale: float, own: Array) -> float:
-        """`add_gradient` for the left side alone."""
-        left, right = cupy.asarray(left), cupy.asarray(right)
-        return total(self._pass(pack_rows(left), pack_rows(right), left.shape[1], scale, own))
+    def row_sums(self, step: RowStep, first: int, last: int) -> tuple[Floats, float]:
+        """Systems from `blocks`, right-hand sides from the gradient; as NumPy arrays."""
+        part, size, dtype = self._part(first, last), step.features.shape[1], step.features.dtype
+        left, right = cupy.zeros((last - first, size), dtype), cupy.asarray(step.features)
+        if step.current is not None:
+            left += cupy.asarray(step.current[first:last])
+        if step.offsets is not None:  # z = (p, 1) . (f, o)
+            left = cupy.column_stack([left, cupy.ones(len(left), dtype)])
+            right = cupy.column_stack([right, cupy.asarray(step.offsets)])
+        slopes = cupy.zeros(left.shape, dtype)
+        packed = pack_rows(left), pack_rows(right)
+        losses = total(part._pass(*packed, left.shape[1], 1.0, slopes))
+        curvatures = None
+        if not self.loss.quadratic:
+            z = cupy.asarray(part.predictions(left.astype(np.float64), right.astype(np.float64)))
+            curvatures = self.loss.entries(z, part.groups.values.astype(np.float64))[2]
+        systems = part.blocks(cupy.asarray(step.features, np.float64), curvatures)
+        p, q = np.tril_indices(size)
+        lines = np.empty((last - first, numbers_per_row(size)), dtype)
+        lines[:, : p.size] = cupy.asnumpy(systems[p, q]).T
+        lines[:, p.size :] = -cupy.asnumpy(slopes)[:, :size]
+        return lines, losses
+
+    def _part(self, first: int, last: int) -> CudaSide:
+        """Some of the rows, made once."""
+        if (first, last) not in self._parts:
+            starts, others = self.groups.starts, self.groups.others
+            begin, end = (int(starts[row]) for row in (first, last))
+            groups = Compressed(
+                starts[first : last + 1] - begin, others[begin:end], self.groups.values[begin:end]
+            )
+            self._parts[first, last] = CudaSide(groups, self.loss)
+        return self._parts[first, last]
+
+    def dense_part(self, step: RowStep) -> DensePart | None:
+        offsets = None if step.offsets is None else cupy.asnumpy(step.offsets)
+        return DensePart.of(self.loss, cupy.asnumpy(step.features), offsets)
 
     def _pass(
         self, left: Array, right: Array, size: int, scale: float = 0.0, own: Array | None = None
@@ -298,10 +342,11 @@ class CudaSide(Side):
 
         return times
 
-    def blocks(self, right: Array) -> Array:
+    def blocks(self, right: Array, curvatures: Array | None = None) -> Array:
         right = cupy.asarray(right)
         rank, dtype = right.shape[1], right.dtype
-        curvatures = self.loss.largest_curvature(self.groups.values)
+        if curvatures is None:
+            curvatures = self.loss.largest_curvature(self.groups.values)
         values = cupy.empty(self.groups.values.shape, dtype)
         values[...] = curvatures
         kernels = row_kernels(rank, dtype, dtype, None, False)

@@ -1,15 +1,5 @@
-"""The four algorithms of Li & Lin (2023).
-
-Two momentum iterations times two rules for the radius that ends an epoch:
-
-======================================  ==========================  ==========================
-..                                      Nesterov (`NESTEROV`)       heavy ball (`HEAVY_BALL`)
-======================================  ==========================  ==========================
-the theory's radius B (`FixedRadius`)   `RAGD`, Algorithm 1         `RHB`, Algorithm 3
-adaptive radius B0 (`AdaptiveRadius`)   `AdaRAGD`, Algorithm 2      `AdaRHB`, Algorithm 4
-a radius without eps (`FreeRadius`)     `AdaRAGD` with nothing      `AdaRHB` with nothing
-======================================  ==========================  ==========================
-"""
+"""AdaRAGD and AdaRHB: the paper's adaptive radius where anything is given, the free one where
+nothing is."""
 
 from __future__ import annotations
 
@@ -23,75 +13,10 @@ from momentous.core.passes import Pass
 from momentous.core.rule import Ask, Goal, Sums, Vectors
 from momentous.core.status import Ending, Status
 from momentous.methods.restarted.adaptive_radius import AdaptiveRadius
-from momentous.methods.restarted.fixed_radius import FixedRadius
+from momentous.methods.restarted.fixed_radius import HEAVY_BALL, NESTEROV
+from momentous.methods.restarted.free_momentum import FreeHeavyBall, FreeNesterov
 from momentous.methods.restarted.free_radius import FreeRadius
-from momentous.methods.restarted.momentum import HEAVY_BALL, NESTEROV
 from momentous.methods.restarted.on_faces import OnFaces
-
-
-@dataclasses.dataclass(frozen=True)
-class RAGD(FixedRadius):
-    """Restarted accelerated gradient descent, RAGD-NC: Algorithm 1 of Li & Lin [1]_.
-
-    Nesterov's iteration with constant momentum, restarted whenever
-    ``k * sum_{t<k} |x^{t+1} - x^t|^2 > B^2``.  The run ends with the first epoch of K iterations
-    that needs no restart; its output is the average of Algorithm 1, lines 10-11.  One gradient per
-    iteration, no values.
-
-    With eta = 1/(4L), B = sqrt(eps/rho), theta = 4 (eps rho eta^2)^(1/4) <= 1 and
-    K = floor(1/theta), the output has |grad f| <= 82 eps (Theorem 1, for integer 1/theta; in
-    general the bound that ``result.numbers["promise"]`` gives) after at most
-    (floor(8 D/7) + 1) K gradients, D = (f(x0) - min f) sqrt(rho)/eps^(3/2).
-
-    Parameters
-    ----------
-    gradient_lipschitz, hessian_lipschitz : float, optional
-        L and rho, Lipschitz constants of the gradient and of the Hessian.
-    eps : float, optional
-        The eps of the theorem.  The output satisfies 82 eps; without eps it is tol/82.
-    step_size, momentum, radius, epoch_length : optional
-        eta, 1 - theta, B and K by hand, in place of the theory's.
-
-    References
-    ----------
-    .. [1] H. Li, Z. Lin, "Restarted Nonconvex Accelerated Gradient Descent: No More
-       Polylogarithmic Factor in the O(eps^(-7/4)) Complexity", JMLR 24 (2023).
-    """
-
-    name = "ragd"
-    summary = "restarted accelerated gradient descent, fixed radius"
-    guarantee = "gradient of 82 eps in O(eps^-7/4) gradients [Thm 1]"
-    cost = "1 gradient"
-    scheme = NESTEROV
-
-
-@dataclasses.dataclass(frozen=True)
-class RHB(FixedRadius):
-    """Restarted heavy ball, RHB-NC: Algorithm 3 of Li & Lin [1]_.
-
-    Polyak's iteration with the restart rule of :class:`RAGD`; an epoch restarts from
-    z^k = (x^k + a x^{k-1})/(1 + a), a = (1 - 2 theta)(1 - theta).  One gradient per iteration, no
-    values.
-
-    With eta = 1/(4L), B = sqrt(eps/(4 rho)), theta = 10 (eps rho eta^2)^(1/4) <= 1/10 and
-    K = floor(1/theta), the output has |grad f| <= 242 eps (Theorem 4) after at most
-    (floor(D) + 1) K gradients.  Note how small eps has to be: at most 1.6e-7 L^2/rho.
-
-    Parameters
-    ----------
-    gradient_lipschitz, hessian_lipschitz, eps, step_size, momentum, radius, epoch_length
-        As in :class:`RAGD`; without eps it is tol/242.
-
-    References
-    ----------
-    .. [1] H. Li, Z. Lin, JMLR 24 (2023); see :class:`RAGD`.
-    """
-
-    name = "rhb"
-    summary = "restarted heavy ball, fixed radius"
-    guarantee = "gradient of 242 eps in O(eps^-7/4) gradients [Thm 4]"
-    cost = "1 gradient"
-    scheme = HEAVY_BALL
 
 
 @dataclasses.dataclass(frozen=True)
@@ -216,7 +141,7 @@ class AdaRAGD(Adaptive):
     )
     cost = "1 gradient; 1 value per restart"
     scheme = NESTEROV
-    free = FreeRadius(NESTEROV)
+    free = FreeRadius(FreeNesterov())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -242,4 +167,4 @@ class AdaRHB(Adaptive):
     )
     cost = "1 gradient; 1 value per restart"
     scheme = HEAVY_BALL
-    free = FreeRadius(HEAVY_BALL)
+    free = FreeRadius(FreeHeavyBall())

@@ -1,0 +1,30 @@
+"""``momentous explain``."""
+
+from pathlib import Path
+
+import click
+
+from momentous.cli.options import EXISTING, as_json
+from momentous.cli.terminal import show_facts, show_lists
+
+
+@click.command()
+@click.argument("model", type=EXISTING)
+@click.argument("user")
+@click.argument("item")
+@click.option("-n", "count", type=click.IntRange(1), default=10)
+@as_json
+def command(model: Path, user: str, item: str, count: int, as_json: bool) -> None:
+    """What the ratings of a USER add to the score of an ITEM, those that add most first.
+
+    All of them and the rest (the mean, the bias of the item) sum up to the score.
+    """
+    from momentous.lowrank.tasks import explain_score
+
+    facts = explain_score(model, user, item, count)
+    if as_json:
+        show_facts(facts, as_json=True)
+        return
+    ratings = facts.pop("ratings")
+    show_facts(facts, as_json=False)
+    show_lists({f"ratings of {user}": ratings}, as_json=False)
