@@ -10,6 +10,7 @@ jax = pytest.importorskip("jax")
 jnp = jax.numpy
 
 from momentous.jax import minimize, solve  # noqa: E402
+from momentous.jax.flat import Flat  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -67,7 +68,7 @@ def test_bounds_are_vmapped():
     many = jax.jit(jax.vmap(one))(starts, tops)
     assert many.success.all()
     assert (many.x <= tops).all()
-    single = solve(f, starts[2], bounds=(None, np.asarray(tops[2])), method="lbfgs", tol=1e-8)
+    single = minimize(f, starts[2], bounds=(None, tops[2]), method="lbfgs", tol=1e-8)
     assert np.allclose(single.x, many.x[2], atol=1e-8)
 
 
@@ -127,21 +128,22 @@ def test_the_solution_is_differentiated_by_arguments_and_by_bounds():
         assert np.allclose(by_top[:, i], expected, atol=1e-6)
 
 
-def bowl(x):  # one for both: it is compiled once where bounds are known
+def bowl(x):  # one for both forms: it is compiled once
     return jnp.sum((x - 2.0) ** 2)
 
 
 @pytest.mark.parametrize("form", ["arrays", "pairs"])
 def test_two_variables_have_the_same_bounds_inside_and_outside_of_compiled_code(form):
-    def found(low, high):
+    def bounds(low, high):
         arrays = (jnp.stack([low, low]), jnp.stack([high, 2 * high]))
-        pairs = [(low, high), (None, 2 * high)]
-        bounds = arrays if form == "arrays" else pairs
-        return solve(bowl, jnp.full(2, 0.5), bounds=bounds, method="lbfgs").x
+        return arrays if form == "arrays" else [(low, high), (None, 2 * high)]
 
-    low, high = jnp.asarray(0.0), jnp.asarray(0.75)
-    assert found(low, high).tolist() == [0.75, 1.5]
-    assert jax.jit(found)(low, high).tolist() == [0.75, 1.5]
+    start, given = Flat(jnp.full(2, 0.5)), (jnp.asarray(0.0), jnp.asarray(0.75))
+    outside = start.bounds(bounds(*given))
+    inside = jax.jit(lambda *of: start.bounds(bounds(*of)))(*given)
+    np.testing.assert_array_equal(outside, inside)
+    found = solve(bowl, jnp.full(2, 0.5), bounds=bounds(*given), method="lbfgs")
+    assert found.x.tolist() == [0.75, 1.5]
 
 
 def test_compiled_bounds_that_do_not_fit_are_refused():

@@ -11,13 +11,12 @@ import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 from jax.extend.core import jaxpr_as_fun
 
-from momentous.core.admission import both_of
 from momentous.core.box import Box, Sides
 from momentous.core.method import DEFAULT_TOLERANCE, Method
 from momentous.core.penalties import refuse_both
 from momentous.core.status import Status
 from momentous.jax.driver import Driver, Function
-from momentous.jax.flat import Flat, Tree
+from momentous.jax.flat import Flat, Tree, value_and_aux
 from momentous.jax.implicit import at_bounds, change_of_solution, changes, no_change
 from momentous.jax.machine import number
 from momentous.jax.penalties import CompiledPenalty, as_argument
@@ -152,10 +151,7 @@ def _solve(
 
     def with_aux(x: jax.Array, args: tuple[Any, ...]) -> tuple[jax.Array, Any]:
         found = fun(flat.tree(x), *args)
-        if not has_aux:
-            return found, None
-        value, aux = both_of(found, "with has_aux=True fun must return (value, aux)")
-        return value, aux
+        return value_and_aux(found) if has_aux else (found, None)
 
     # What fun reads besides its arguments is an argument, too: it may be mapped, or differentiated.
     program, shapes = jax.make_jaxpr(with_aux, return_shape=True)(flat.vector, args)

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
+from momentous.core.admission import both_of
 from momentous.core.box import Sides, read_sides, sides_or_pairs
 from momentous.core.jitted import is_jitted
 
@@ -56,12 +57,7 @@ class Flat:
 
         def of_array(a: jax.Array, *args: Any) -> Any:
             answer = fun()(tree(a), *args)
-            if has_aux and not (isinstance(answer, tuple | list) and len(answer) == 2):
-                raise TypeError(
-                    "with has_aux=True fun must return (value, aux), but it returned "
-                    f"{type(answer).__name__}"
-                )
-            return answer[0] if has_aux else answer
+            return value_and_aux(answer)[0] if has_aux else answer
 
         return of_array
 
@@ -82,6 +78,12 @@ class Flat:
         if known and not any(np.isfinite(side).any() for pair in pairs for side in pair):
             return None
         return Sides(*(Flat(tree.unflatten(side)).vector for side in zip(*pairs, strict=True)))
+
+
+def value_and_aux(answer: Any) -> tuple[Any, Any]:
+    """What a function returns that brings more than its value."""
+    value, aux = both_of(answer, "with has_aux=True fun must return (value, aux)")
+    return value, aux
 
 
 def _floating(leaf: Any) -> jax.Array:
