@@ -50,18 +50,18 @@ def from_file(path: Path, out: Path, quiet: bool = False) -> None:
     """One time all of it."""
     parts: dict[str, float] = {}
     began = perf_counter()
-    taken = read.read_columns
+    taken = read.read_triples
 
     def watched(*given: Any) -> Any:
         found = taken(*given)
         parts["read by DuckDB"] = perf_counter() - began
         return found
 
-    read.read_columns = watched  # type: ignore[assignment]
+    read.read_triples = watched  # type: ignore[assignment]
     try:
         ratings = Ratings.read(path, cache=False, device="cuda")
     finally:
-        read.read_columns = taken
+        read.read_triples = taken
     parts["ids numbered, sorted"] = perf_counter() - began - parts["read by DuckDB"]
     begun = perf_counter()
     config = FitConfig(rank=10, max_iterations=20, tol=0.0, device="cuda")

@@ -26,7 +26,7 @@ from click.testing import CliRunner
 from momentous import Method, Result, Status, compare, minimize
 from momentous.cli.app import COMMANDS, momentous
 from momentous.core.space import to_numpy
-from momentous.lowrank.data import readers
+from momentous.lowrank.data.files import formats
 from momentous.lowrank.losses import base as losses
 from momentous.methods.registry import REGISTRY, methods_table, requirements, rules
 
@@ -92,7 +92,7 @@ def test_every_example_runs_and_prints_what_is_shown(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "agg")
     monkeypatch.setattr(losses, "LOSSES", dict(losses.LOSSES))
-    monkeypatch.setattr(readers, "FORMATS", dict(readers.FORMATS))
+    monkeypatch.setattr(formats, "FORMATS", dict(formats.FORMATS))
     namespace: dict[str, Any] = {}
     for block in BLOCKS[name]:
         first = PAGES[name].count("\n", 0, block.start("code"))

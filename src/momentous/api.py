@@ -10,12 +10,12 @@ import logging
 import os
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, ParamSpec, TypeVar
+from typing import Literal, ParamSpec, TypeVar, cast
 
 import numpy as np
 
 from momentous.core import gradient_check
-from momentous.core.admission import Fun, Jac, MapSource, function_source, levels_to_the_user
+from momentous.core.admission import Fun, levels_to_the_user
 from momentous.core.box import read_bounds
 from momentous.core.checkpoint import (
     MALFORMED,
@@ -25,11 +25,12 @@ from momentous.core.checkpoint import (
     RunState,
     load,
 )
-from momentous.core.loop import Callback, Layout, Run
+from momentous.core.loop import Callback, Layout, Run, RunOptions
 from momentous.core.method import Method
 from momentous.core.oracle import Oracle
 from momentous.core.penalties import enter_domain, membership, read_penalty, refuse_both
 from momentous.core.result import Result, Trace
+from momentous.core.sources import Jac, MapSource, function_source
 from momentous.core.space import Array, Inner, Space
 from momentous.core.stopping import (
     Criterion,
@@ -41,19 +42,20 @@ from momentous.core.stopping import (
     flatten,
     require,
 )
-from momentous.display import LOGGER, finished, take
+from momentous.display import LOGGER, finish_and_show, take
 from momentous.distributed.driver import RanksArgument, layout_of
-from momentous.io.logs import is_heard
+from momentous.io.types import AnyFunction, FunctionTo, Options, Unchecked
 from momentous.methods.descent_map import DescentMap, RestartRule
 from momentous.methods.registry import REGISTRY, in_box, method_class, method_of, replaces
 from momentous.scipy_options import (
     CALLED_HERE,
     MISSING_HERE,
     NAMES,
+    OF_WHOLE_RUNS,
     as_callback,
     of_whole_run,
     refuse,
-    translated,
+    translate,
     warn_of_hessians,
 )
 
@@ -66,7 +68,7 @@ _ORDER = (
 )  # fmt: skip
 
 
-def _by_name(caller: str, args: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, Any]:
+def _by_name(caller: str, args: tuple[Unchecked, ...], keywords: Options) -> Options:
     """All arguments by their names; the errors are those of Python, with the caller's name."""
     if len(args) > len(_ORDER):
         raise TypeError(
@@ -93,7 +95,7 @@ def _with_scipy_options(function: Callable[_P, _T]) -> Callable[_P, _T]:
     """
 
     @functools.wraps(function)
-    def called(*args: Any, **keywords: Any) -> _T:
+    def called(*args: Unchecked, **keywords: Unchecked) -> _T:
         keywords = _by_name(function.__name__, args, keywords)
         options = keywords.pop("options", None)
         if options is not None and not isinstance(options, Mapping):
@@ -101,7 +103,7 @@ def _with_scipy_options(function: Callable[_P, _T]) -> Callable[_P, _T]:
         if options:
             keywords = keywords | dict(options)
         if not NAMES.isdisjoint(keywords):
-            keywords = translated(keywords)
+            keywords = translate(keywords)
         return function(**keywords)  # type: ignore[call-arg]
 
     return called
@@ -110,17 +112,17 @@ def _with_scipy_options(function: Callable[_P, _T]) -> Callable[_P, _T]:
 @_with_scipy_options
 def iterate(
     fun: Fun,
-    x0: Any,
-    args: Any = (),
+    x0: object,
+    args: object = (),
     method: str | Method | type[Method] | None = None,
     jac: Jac = None,
-    hess: Any = None,
-    hessp: Any = None,
-    bounds: Any = None,
-    constraints: Any = (),
+    hess: object = None,
+    hessp: object = None,
+    bounds: object = None,
+    constraints: object = (),
     tol: float | None = None,
     callback: Callback | None = None,
-    options: Mapping[str, Any] | None = None,
+    options: Options | None = None,
     *,
     max_iterations: int | None = 100_000,
     max_evaluations: int | None = None,
@@ -135,8 +137,8 @@ def iterate(
     inner: Inner | None = None,
     ranks: RanksArgument = None,
     check_gradient: bool = False,
-    penalty: Any = None,
-    **parameters: Any,
+    penalty: object = None,
+    **parameters: object,
 ) -> Run:
     """The same as :func:`minimize`, one step at a time.
 
@@ -153,7 +155,9 @@ def iterate(
     >>> run.result.success
     True
     """
-    caller = parameters.pop("_caller", iterate)  # what the user has called, for errors
+    caller = cast(
+        AnyFunction, parameters.pop("_caller", iterate)
+    )  # what the user has called, for errors
     if type(constraints) is not tuple or constraints:
         refuse(constraints=constraints)
     if hess is not None or hessp is not None:
@@ -185,7 +189,9 @@ def iterate(
         )  # fmt: skip
 
 
-def _add_penalty(penalty: Any, bounds: Any, ranks: Any, space: Space, start: Array) -> Array:
+def _add_penalty(
+    penalty: Unchecked, bounds: Unchecked, ranks: Unchecked, space: Space, start: Array
+) -> Array:
     """Give the space its simple term; the start, where that is finite.  A box is given as one."""
     refuse_both(bounds, penalty)
     if ranks is not None:
@@ -197,7 +203,7 @@ def _add_penalty(penalty: Any, bounds: Any, ranks: Any, space: Space, start: Arr
     return enter_domain(known, space, start)
 
 
-def _enter_box(bounds: Any, space: Space, start: Array, counts: bool) -> Array:
+def _enter_box(bounds: Unchecked, space: Space, start: Array, counts: bool) -> Array:
     """Give the space its box; the start in it, which counts in a new run only."""
     space.box = read_bounds(bounds, space)
     if space.box is None:
@@ -218,7 +224,7 @@ def _enter_box(bounds: Any, space: Space, start: Array, counts: bool) -> Array:
     return inside
 
 
-def _apart(xp: Any, x: Array, y: Array, rounding: float) -> tuple[Array, Array]:
+def _apart(xp: Unchecked, x: Array, y: Array, rounding: float) -> tuple[Array, Array]:
     """1 where two points differ by more than rounding."""
     apart = xp.astype(xp.abs(x - y) > rounding * xp.abs(y), x.dtype)
     return apart, apart
@@ -263,7 +269,7 @@ def _run(
         tol = saved.tol
     if tol is not None:
         require("tol", tol, 0)
-    goal = method.default_tolerance if tol is None else tol
+    goal = method.tolerance_for(tol)
     if goal and method.stops_at_tolerance:
         criteria = [GradientNorm(float(goal)), *criteria]
     if interrupts not in ("raise", "return"):
@@ -272,10 +278,7 @@ def _run(
         raise TypeError(f"callback must be callable, not {callback!r}")
     if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
         checkpoint = Checkpoint(checkpoint)
-    return layout.run(
-        oracle,
-        method,
-        start,
+    options = RunOptions(
         stop=flatten(criteria),
         tol=None if tol is None else float(tol),
         seed=seed,
@@ -285,14 +288,15 @@ def _run(
         resume=saved,
         raises_interrupts=interrupts == "raise",
     )
+    return layout.run(oracle, method, start, options)
 
 
 def _with_the_arguments_of(
-    other: Callable[_P, Any],
-) -> Callable[[Callable[..., _T]], Callable[_P, _T]]:
+    other: Callable[_P, object],
+) -> Callable[[FunctionTo[_T]], Callable[_P, _T]]:
     """Decorator: show (and type) a function's arguments as those of another."""
 
-    def decorate(function: Callable[..., _T]) -> Callable[_P, _T]:
+    def decorate(function: FunctionTo[_T]) -> Callable[_P, _T]:
         returns = inspect.signature(function).return_annotation
         signature = inspect.signature(other).replace(return_annotation=returns)
         function.__signature__ = signature  # type: ignore[attr-defined]
@@ -302,7 +306,7 @@ def _with_the_arguments_of(
 
 
 @_with_the_arguments_of(iterate)
-def minimize(*args: Any, **keywords: Any) -> Result:
+def minimize(*args: Unchecked, **keywords: Unchecked) -> Result:
     """Find a stationary point of a smooth, possibly nonconvex function.
 
     Parameters
@@ -437,17 +441,18 @@ def minimize(*args: Any, **keywords: Any) -> Result:
     (array([ 2., -2.]), 'CONVERGED')
     """
     keywords = _by_name("minimize", args, keywords)
-    asked = of_whole_run(keywords)
+    plain = keywords.keys().isdisjoint(("options", *OF_WHOLE_RUNS))
+    asked = {} if plain else of_whole_run(keywords)
     run = iterate(_caller=minimize, **keywords)
-    heard = asked or is_heard(LOGGER, logging.INFO)
-    return finished(run, asked) if heard else run.finish()
+    heard = asked or LOGGER.isEnabledFor(logging.INFO)
+    return finish_and_show(run, asked) if heard else run.finish()
 
 
 def accelerate(
-    step: Callable[..., Any],
-    x0: Any,
-    value: Callable[..., Any] | bool | None = None,
-    args: Any = (),
+    step: Fun,
+    x0: object,
+    value: Fun | bool | None = None,
+    args: object = (),
     *,
     restart: RestartRule | None = None,
     tol: float | None = None,
@@ -463,8 +468,8 @@ def accelerate(
     interrupts: Literal["raise", "return"] = "raise",
     inner: Inner | None = None,
     ranks: RanksArgument = None,
-    feasible: Any = None,
-    **parameters: Any,
+    feasible: object = None,
+    **parameters: object,
 ) -> Result:
     """Restarted momentum around an iteration of your own that never raises an objective.
 
@@ -552,10 +557,10 @@ def accelerate(
             layout, oracle, method, start, saved, tol, criteria, callback, checkpoint, trace,
             interrupts,
         )  # fmt: skip
-    return finished(run, asked)
+    return finish_and_show(run, asked)
 
 
-def _feasible_start(feasible: Any, space: Space, start: Array) -> Callable[[Array], bool]:
+def _feasible_start(feasible: Unchecked, space: Space, start: Array) -> Callable[[Array], bool]:
     """What says whether a point is in the set, of which the start must be one."""
     if space.is_part:
         raise ValueError("feasible= is asked about all of x: not together with ranks='variables'")
@@ -565,12 +570,12 @@ def _feasible_start(feasible: Any, space: Space, start: Array) -> Callable[[Arra
     return is_feasible
 
 
-def _tuple(args: Any) -> tuple[Any, ...]:
+def _tuple(args: Unchecked) -> tuple[Unchecked, ...]:
     return args if isinstance(args, tuple) else (args,)
 
 
 def choose_method(
-    method: Any, parameters: dict[str, Any], saved: RunState | None, caller: Callable[..., Any]
+    method: Unchecked, parameters: Options, saved: RunState | None, caller: AnyFunction
 ) -> Method:
     """The method that is asked for, which in a run to resume must be that of the checkpoint."""
     if isinstance(method, Method):
@@ -623,10 +628,10 @@ def _without_parameters(method: type[Method]) -> Method:
 
 
 def _unknown(
-    parameters: dict[str, Any],
+    parameters: Options,
     method: Method | type[Method],
-    caller: Callable[..., Any],
-    typed: Any,
+    caller: AnyFunction,
+    typed: Unchecked,
 ) -> str:
     """The error of an option that there is not: what was meant, or what there is."""
     name = next(iter(parameters))

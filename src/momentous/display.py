@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from momentous.core.admission import levels_to_the_user
 from momentous.core.loop import IntermediateResult, Run
@@ -15,6 +15,7 @@ from momentous.core.result import Result
 from momentous.core.status import Status
 from momentous.io.logs import is_heard, say, shown
 from momentous.io.progress import progress_bar
+from momentous.io.types import Options, Unchecked
 
 LOGGER = logging.getLogger("momentous.minimize")
 
@@ -25,7 +26,7 @@ _FAILED = {
 }
 
 
-def take(keywords: dict[str, Any], names: Collection[str] = SHOWN) -> dict[str, Any]:
+def take(keywords: Options, names: Collection[str] = SHOWN) -> Options:
     """The keywords of these names, which are taken away from the others."""
     return {name: keywords.pop(name) for name in names if name in keywords}
 
@@ -38,7 +39,7 @@ class Display:
 
     result: Result | None = None
 
-    def __init__(self, asked: Mapping[str, Any]):
+    def __init__(self, asked: Options):
         self._volume = max(_volume(name, asked.get(name)) for name in ("disp", "verbose"))
         self._wants_bar = bool(asked.get("progress"))
         self._bar = progress_bar(self._wants_bar)
@@ -81,7 +82,7 @@ class Display:
             warn(f"{what}: {result.message}", limit=result.status in _FAILED)
 
 
-def finished(run: Run, asked: Mapping[str, Any]) -> Result:
+def finish_and_show(run: Run, asked: Options) -> Result:
     """The result of a run, with what ``return_all`` asks for, shown as it is asked for."""
     copy, points = run.oracle.space.copy, []
     wants_all = bool(asked.get("return_all"))
@@ -99,7 +100,7 @@ def finished(run: Run, asked: Mapping[str, Any]) -> Result:
     return result
 
 
-def _volume(name: str, value: Any) -> int:
+def _volume(name: str, value: Unchecked) -> int:
     try:
         return int(value or 0)
     except (TypeError, ValueError):

@@ -11,17 +11,18 @@ import dataclasses
 import functools
 import inspect
 import warnings
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 
-from momentous.core.admission import Differences, levels_to_the_user
+from momentous.core.admission import levels_to_the_user
 from momentous.core.loop import Callback
 from momentous.core.method import Method
+from momentous.core.sources import Differences
 from momentous.core.space import Space
 from momentous.core.stopping import Criterion, Evaluations, StepLength, ValueChange
 from momentous.display import SHOWN, take, warn
+from momentous.io.types import AnyFunction, Options, Unchecked
 from momentous.methods.classical import LBFGS
 from momentous.methods.registry import AUTO, method_class
 from momentous.methods.safeguarded import Safeguarded
@@ -92,7 +93,7 @@ NAMES = frozenset({
 })  # fmt: skip
 
 
-def of_whole_run(keywords: dict[str, Any]) -> dict[str, Any]:
+def of_whole_run(keywords: Options) -> Options:
     """What the keywords, and the options among them, say of a whole run (``disp``, ...), which is
     taken away from them."""
     options = keywords.get("options")
@@ -105,7 +106,7 @@ def of_whole_run(keywords: dict[str, Any]) -> dict[str, Any]:
     return take(keywords, [name for name in OF_WHOLE_RUNS if name not in own])
 
 
-def translated(keywords: Mapping[str, Any]) -> dict[str, Any]:
+def translate(keywords: Options) -> Options:
     """The keywords with SciPy's names among them in our words; warns of those without meaning."""
     method = keywords.get("method")
     own = _parameters(method)
@@ -139,7 +140,7 @@ def translated(keywords: Mapping[str, Any]) -> dict[str, Any]:
     return ours
 
 
-def _require_number(name: str, value: Any) -> None:
+def _require_number(name: str, value: Unchecked) -> None:
     try:
         float(value + 0)  # which text does not bear, even where it looks like a number
     except (TypeError, ValueError):
@@ -154,7 +155,7 @@ def _example(name: str) -> str:
     return "100" if whole else "2" if name == "norm" else "1e-6"
 
 
-def _require_positive_definite(matrix: Any) -> None:
+def _require_positive_definite(matrix: Unchecked) -> None:
     """As SciPy does, though the matrix is not used: one that is not is a mistake of the caller."""
     try:
         np.linalg.cholesky(np.asarray(matrix, np.float64))
@@ -162,7 +163,7 @@ def _require_positive_definite(matrix: Any) -> None:
         raise ValueError("'hess_inv0' matrix isn't positive definite.") from None
 
 
-def _parameters(method: Any) -> frozenset[str]:
+def _parameters(method: Unchecked) -> frozenset[str]:
     """The names of the parameters of a method, which go before SciPy's options."""
     if method is None:
         method = AUTO
@@ -175,7 +176,7 @@ def _parameters(method: Any) -> frozenset[str]:
     return frozenset(field.name for field in dataclasses.fields(method))
 
 
-def _give_to_lbfgs(given: Mapping[str, Any], method: Any, ours: dict[str, Any]) -> list[str]:
+def _give_to_lbfgs(given: Options, method: Unchecked, ours: Options) -> list[str]:
     """Parameters of L-BFGS, alone or as the fast method of the default; returns what is left."""
     names = [name for name in _OF_LBFGS if name in given]
     wanted = {_OF_LBFGS[name]: given[name] for name in names}
@@ -194,7 +195,7 @@ def _give_to_lbfgs(given: Mapping[str, Any], method: Any, ours: dict[str, Any]) 
     return []
 
 
-def _give_to_differences(given: Mapping[str, Any], ours: dict[str, Any]) -> list[str]:
+def _give_to_differences(given: Options, ours: Options) -> list[str]:
     """Step lengths and workers of finite differences; with a gradient at hand nobody needs them."""
     if not any(name in given for name in _DIFFERENCES):
         return []
@@ -211,7 +212,7 @@ def _give_to_differences(given: Mapping[str, Any], ours: dict[str, Any]) -> list
     return lost
 
 
-def _add_criteria(given: Mapping[str, Any], ours: dict[str, Any]) -> None:
+def _add_criteria(given: Options, ours: Options) -> None:
     """Limits on evaluations and on changes, in addition to the criterion of the user's own."""
     criteria: list[Criterion | None] = [ours.get("stop")]
     for name, kind in _SMALL_CHANGE.items():
@@ -223,7 +224,7 @@ def _add_criteria(given: Mapping[str, Any], ours: dict[str, Any]) -> None:
         ours["stop"] = functools.reduce(lambda a, b: a | b, wanted)
 
 
-def refuse(**given: Any) -> None:
+def refuse(**given: Unchecked) -> None:
     """SciPy passes these to every method; to leave them out of account would be a wrong answer."""
     for name, value in given.items():
         if value is None or (isinstance(value, tuple | list) and not value):
@@ -234,7 +235,7 @@ def refuse(**given: Any) -> None:
         )
 
 
-def warn_of_hessians(**given: Any) -> None:
+def warn_of_hessians(**given: Unchecked) -> None:
     """As SciPy does for its methods that look at gradients only."""
     for name, value in given.items():
         if value is not None and not (isinstance(value, tuple | list) and not value):
@@ -245,7 +246,7 @@ def warn_of_hessians(**given: Any) -> None:
             )
 
 
-def as_callback(callback: Callable[..., Any], space: Space) -> Callback:
+def as_callback(callback: AnyFunction, space: Space) -> Callback:
     """As in SciPy, a callback gets a copy of x, unless its argument is called intermediate_result;
     then it gets that."""
     try:

@@ -10,8 +10,8 @@ import pytest
 from helpers import Counted
 from momentous import Ending, Method, Report, RiseLimit, Sample, Status, Step, minimize
 from momentous.core.acceptance import has_risen, lowest_first, verify_success, within_limit
-from momentous.core.admission import function_source
 from momentous.core.oracle import Oracle
+from momentous.core.sources import function_source
 from momentous.core.space import Space
 
 SPACE = Space(np.zeros(2))

@@ -859,6 +859,7 @@ posix = pytest.mark.skipif(os.name != "posix", reason="needs fork and signals")
 
 
 @posix
+@pytest.mark.slow
 def test_twenty_runs_killed_at_random_moments_end_with_the_same_bits(tmp_path):
     wanted = [run(method) for method in METHODS]
     outcomes = in_another_process(tmp_path, 20, "SIGKILL")
@@ -874,6 +875,7 @@ def test_twenty_runs_killed_at_random_moments_end_with_the_same_bits(tmp_path):
 
 
 @posix
+@pytest.mark.slow
 def test_runs_interrupted_at_random_moments_end_with_the_same_bits(tmp_path):
     wanted = [run(method) for method in METHODS]
     outcomes = in_another_process(tmp_path, 10, "SIGINT")

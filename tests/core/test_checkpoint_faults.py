@@ -93,6 +93,7 @@ minimize(half, np.full(5000, float(sys.argv[2])), jac=True, method="gd", tol=0, 
 """
 
 
+@pytest.mark.slow
 def test_two_processes_with_one_checkpoint_do_not_damage_it(path):
     environment = os.environ | {"PYTHONPATH": str(Path(momentous.__file__).parents[1])}
     both = [

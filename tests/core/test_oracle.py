@@ -8,9 +8,9 @@ import pytest
 import momentous
 from helpers import Waves, counted
 from momentous import Status, Trace, minimize
-from momentous.core.admission import function_source
 from momentous.core.blocks import BLOCK
 from momentous.core.oracle import Oracle, Sample
+from momentous.core.sources import function_source
 from momentous.core.space import Space
 
 WAVES = Waves()

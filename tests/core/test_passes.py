@@ -21,7 +21,7 @@ from momentous.methods.classical import pairs
 from momentous.methods.classical.constants import Constants
 from momentous.methods.classical.curvature import FusedLine
 from momentous.methods.classical.pairs import HostPairs
-from momentous.methods.restarted.free_radius import FreeRadius
+from momentous.methods.restarted.free_momentum import FreeNesterov
 
 # A pass, and how many vectors and numbers it takes.
 PASSES = [
@@ -150,14 +150,16 @@ def test_whatever_step_size_was_expected_the_run_is_the_same(
         return minimize(both, np.ones(300), jac=True, method=method, tol=1e-4, max_iterations=40)
 
     expected = run()
-    own = FreeRadius._expected_step
+    own = FreeNesterov.expected_step
     for factor in (1.0, 1.2, 0.5):
 
-        def other(self: FreeRadius, m: Any, now: Any, *seen: Any, factor: float = factor) -> float:
+        def other(
+            self: FreeNesterov, m: Any, now: Any, *seen: Any, factor: float = factor
+        ) -> float:
             asked.append(now.step_size / own(self, m, now, *seen))
             return float(factor * now.step_size)
 
-        monkeypatch.setattr(FreeRadius, "_expected_step", other)
+        monkeypatch.setattr(FreeNesterov, "expected_step", other)
         found = run()
         assert np.array_equal(found.x, expected.x)
         assert (found.nit, found.njev) == (expected.nit, expected.njev)

@@ -16,8 +16,8 @@ from momentous import testbed
 from momentous.methods.registry import rules
 from momentous.methods.restarted import RAGD
 from momentous.methods.restarted.fixed_radius import Average, HeavyBall
-from momentous.methods.restarted.free_momentum import FreeEpoch, FreeHeavyBall
-from momentous.methods.restarted.free_radius import FreeRadius, Learned
+from momentous.methods.restarted.free_momentum import FreeEpoch, FreeHeavyBall, Learned
+from momentous.methods.restarted.free_radius import FreeRadius
 from momentous.methods.restarted.schedule import Schedule
 from momentous.methods.search.probe import Probe
 from momentous.methods.search.rounding import Look, Rounding
@@ -41,7 +41,7 @@ def test_rules_never_ask_for_the_truth_of_a_condition(cls):
 STATIC = (
     "m.fuses", "m.fused", "made", "not made", "sums", "here.gradient is None",
     "here.gradient is not None", "start.gradient is None",
-    "not made or eta != epoch.expected_step",
+    "epoch.forecast is None or eta != epoch.forecast.step",
 )  # fmt: skip
 
 

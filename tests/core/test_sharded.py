@@ -52,6 +52,7 @@ print("the shards agree")
 """
 
 
+@pytest.mark.slow
 def test_a_sharded_array_stays_sharded() -> None:
     pytest.importorskip("jax")
     environment = os.environ | {

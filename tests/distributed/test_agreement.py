@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from momentous import LBFGS
-from momentous.core.admission import function_source
 from momentous.core.blocks import BLOCK
 from momentous.core.oracle import Oracle
+from momentous.core.sources import function_source
 from momentous.core.space import Space
 from momentous.distributed import Alone
 from momentous.distributed.agreement import Agreement

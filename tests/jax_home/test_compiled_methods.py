@@ -19,9 +19,9 @@ optx = pytest.importorskip("optimistix")
 import jax.numpy as jnp  # noqa: E402
 
 import momentous.jax as home  # noqa: E402
-from momentous.core.admission import function_source  # noqa: E402
 from momentous.core.machine import Host  # noqa: E402
 from momentous.core.oracle import Oracle, Sample  # noqa: E402
+from momentous.core.sources import function_source  # noqa: E402
 from momentous.core.space import Space  # noqa: E402
 from momentous.jax.machine import Compiled, norm, register_records  # noqa: E402
 from momentous.methods.search.rounding import Look, Rounding  # noqa: E402

@@ -9,8 +9,8 @@ import pytest
 from helpers import Bowl, Waves, counted, fingerprint
 from momentous import EventKind, Status, iterate, minimize, testbed
 from momentous.core.acceptance import within_limit
-from momentous.core.admission import function_source
 from momentous.core.oracle import Oracle, Sample
+from momentous.core.sources import function_source
 from momentous.core.space import Space
 from momentous.methods.parameter_free import ParameterFreeAGD, UniversalHeavyBall
 from momentous.methods.search.backtracking import SHORTEST, search

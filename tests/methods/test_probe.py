@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from momentous.core.admission import function_source
 from momentous.core.machine import NUMBERS
 from momentous.core.oracle import Oracle
+from momentous.core.sources import function_source
 from momentous.core.space import Space
 from momentous.methods.search.probe import probed_lipschitz
 

@@ -16,10 +16,11 @@ import numpy as np
 
 from momentous.certify.curvature import RELATIVE, Goal, Hessian, lanczos, whole_matrix
 from momentous.certify.face import Face
-from momentous.core.admission import Fun, Jac, function_source, starting_point
+from momentous.core.admission import Fun, starting_point
 from momentous.core.box import read_bounds
 from momentous.core.loop import Layout
 from momentous.core.rounded import at_least, at_most
+from momentous.core.sources import Jac, function_source
 from momentous.core.space import Array, Space
 from momentous.distributed.driver import RanksArgument, layout_of
 from momentous.io.types import AnyFunction, JsonObject

@@ -15,7 +15,7 @@ from momentous.lowrank.options import ALLOWED, Allowed, ModelOptions
 
 if TYPE_CHECKING:
     from momentous.io.types import AnyFunction
-    from momentous.lowrank.data.queries import Query
+    from momentous.lowrank.data.files.queries import Query
     from momentous.lowrank.data.read import Reading
 
 Command = TypeVar("Command", bound="AnyFunction | click.Command")
@@ -52,6 +52,7 @@ class FileOptions(TypedDict):
     columns: list[str | int] | None
     format: str | None
     delimiter: str | None
+    decimal: str
     skip_bad: bool
     sql: str | None
     full_access: bool
@@ -208,6 +209,12 @@ def reading(command: AnyFunction) -> AnyFunction:
         click.option(
             "--delimiter", help="What stands between the fields, where it is not recognised."
         ),
+        click.option(
+            "--decimal",
+            type=click.Choice([".", ","]),
+            default=".",
+            help="The decimal point.",
+        ),
         click.option("--skip-bad", is_flag=True, help="Skip malformed lines."),
         click.option(
             "--sql",
@@ -225,12 +232,13 @@ def reading(command: AnyFunction) -> AnyFunction:
 
 def source_of(file: str, reading: FileOptions) -> tuple[str | Query, Reading]:
     """What is read, a file or a query over it, and the options left to read it with."""
-    from momentous.lowrank.data.queries import Query
+    from momentous.lowrank.data.files.queries import Query
 
     left: Reading = {
         "columns": reading["columns"],
         "format": reading["format"],
         "delimiter": reading["delimiter"],
+        "decimal": reading["decimal"],
         "skip_bad": reading["skip_bad"],
     }
     sql, full_access = reading["sql"], reading["full_access"]

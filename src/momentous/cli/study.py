@@ -64,7 +64,7 @@ def data_sets(named: Sequence[str]) -> list[DataSet] | None:
 def _data_set(text: str) -> DataSet:
     """``NAME`` for the twin, ``NAME=PATH`` for a file."""
     from momentous.lab.paper.problems import DataSet
-    from momentous.lowrank.data.sources import expand_home
+    from momentous.lowrank.data.files.sources import expand_home
 
     name, equals, path = text.partition("=")
     if equals and not path:  # an unset variable, perhaps: not a wish for the twin

@@ -42,8 +42,8 @@ def rises(m: Machine, sample: Sample, limit: RiseLimit) -> bool:
 
     def by_gradients() -> tuple[float, bool]:
         change = m.combination(sample.point, -1.0, reference.point)
-        told = mean_slope(m, reference, sample, change)
-        return told, told <= allowed
+        change_by_slopes = mean_slope(m, reference, sample, change)
+        return change_by_slopes, change_by_slopes <= allowed
 
     if reference.gradient is not None and sample.gradient is not None:
         level = (limit.level > 0.0) & (abs(rise) <= limit.level)

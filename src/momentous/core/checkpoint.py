@@ -18,7 +18,7 @@ import time
 import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import array_api_compat
 import numpy as np
@@ -32,7 +32,7 @@ from momentous.core.step import Report, UnderWay
 from momentous.core.stopping import Progress
 from momentous.io.archive import Archive, ArchiveError, is_archive, read_archive, write_archive
 from momentous.io.atomic import permissions_of, previous_path, remove_left_over
-from momentous.io.types import JsonObject
+from momentous.io.types import AnyArray, JsonObject, Unchecked
 
 KIND, VERSION = "checkpoint", 8
 SHARD = "checkpoint shard"
@@ -116,7 +116,7 @@ class Checkpoint:
     def save(self, state: RunState) -> None:
         """Write the file so that it is either the old one or the new one, never a part."""
         self.mark_saved()
-        write_archive(self.path, KIND, VERSION, *packed(state), keep_previous=True)
+        write_archive(self.path, KIND, VERSION, *pack_state(state), keep_previous=True)
         remove_old_shards(Path(self.path))
 
     def save_shard(self, state: RunState, token: int, rank: int) -> None:
@@ -126,14 +126,14 @@ class Checkpoint:
         arrays = {f"a{i}": packer.arrays[i].reshape(-1) for i in packer.points}
         path, content = shard_path(self.path, token, rank), {"token": token, "rank": rank}
         mode = permissions_of(self.path)
-        write_archive(path, SHARD, VERSION, sealed(content, arrays), arrays, permissions=mode)
+        write_archive(path, SHARD, VERSION, seal(content, arrays), arrays, permissions=mode)
 
     def save_manifest(self, state: RunState, token: int, sizes: list[int]) -> None:
         """Write the file that names the shards, with all that is not in them."""
         packer = Packer(tuple(state.best_point.shape))
         tree = packer.pack(state) | {"shards": {"token": token, "sizes": sizes}}
         arrays = {f"a{i}": a for i, a in enumerate(packer.arrays) if i not in packer.points}
-        write_archive(self.path, KIND, VERSION, sealed(tree, arrays), arrays, keep_previous=True)
+        write_archive(self.path, KIND, VERSION, seal(tree, arrays), arrays, keep_previous=True)
         remove_old_shards(Path(self.path))
 
 
@@ -159,7 +159,7 @@ class InMemory(Checkpoint):
 class Plain:
     """Wraps a NumPy array that stays one on reading, whatever the library of x."""
 
-    def __init__(self, array: np.ndarray):
+    def __init__(self, array: AnyArray):
         self.array = array
 
 
@@ -171,7 +171,7 @@ class RunState:
     method: JsonObject  # `Method.description`
     tol: float | None
     progress: Progress
-    memory: Any
+    memory: Unchecked
     report: Report
     best_point: Array
     standing: Array | None  # the last point that the method stands by, for criteria with a window
@@ -243,11 +243,11 @@ class Packer:
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self._shape = shape
-        self.arrays: list[np.ndarray] = []
+        self.arrays: list[AnyArray] = []
         self.points: set[int] = set()  # which of them have the shape of x
         self._index: dict[int, int] = {}
 
-    def pack(self, item: Any) -> Any:
+    def pack(self, item: Unchecked) -> Unchecked:
         if isinstance(item, enum.Enum):
             return {"enum": type(item).__name__, "value": item.value}
         if item is None or type(item) in (bool, int, float, str):
@@ -288,17 +288,17 @@ class PackedRun:
     """
 
     tree: JsonObject
-    arrays: dict[str, np.ndarray]
+    arrays: dict[str, AnyArray]
 
     @classmethod
     def of(cls, state: RunState) -> PackedRun:
         """The arrays may share memory with the run's."""
-        tree, arrays = packed(state)
+        tree, arrays = pack_state(state)
         if list(state.best_point.shape) != list(state.space["shape"]):
             # A part of a vector that is spread over ranks, as in the shard of a checkpoint.
             shape = tuple(state.best_point.shape)
             arrays = {n: a.reshape(-1) if a.shape == shape else a for n, a in arrays.items()}
-            tree = sealed(tree | {"shards": "of one rank"}, arrays)
+            tree = seal(tree | {"shards": "of one rank"}, arrays)
         return cls(tree, arrays)
 
     @property
@@ -310,19 +310,19 @@ class PackedRun:
     def with_method(self, described: JsonObject) -> PackedRun:
         """The same run under a method with other parameters, which the caller knows to fit."""
         fields = self.tree["fields"] | {"method": Packer(()).pack(described)}
-        return PackedRun(sealed(self.tree | {"fields": fields}, self.arrays), self.arrays)
+        return PackedRun(seal(self.tree | {"fields": fields}, self.arrays), self.arrays)
 
 
-def packed(state: RunState) -> tuple[JsonObject, dict[str, np.ndarray]]:
+def pack_state(state: RunState) -> tuple[JsonObject, dict[str, AnyArray]]:
     """A run as a tree of plain things, and the arrays that it names; they may share memory with
     the run's."""
     packer = Packer(tuple(state.best_point.shape))
     tree = packer.pack(state)
     arrays = {f"a{i}": array for i, array in enumerate(packer.arrays)}
-    return sealed(tree, arrays), arrays
+    return seal(tree, arrays), arrays
 
 
-def sealed(tree: JsonObject, arrays: Mapping[str, np.ndarray]) -> JsonObject:
+def seal(tree: JsonObject, arrays: Mapping[str, AnyArray]) -> JsonObject:
     """The tree with a checksum of it and its arrays: what has not changed since need not be checked
     field by field."""
     body = {name: part for name, part in tree.items() if name != SEAL}
@@ -330,24 +330,24 @@ def sealed(tree: JsonObject, arrays: Mapping[str, np.ndarray]) -> JsonObject:
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])
         checksum = zlib.crc32(f"{name} {array.dtype} {array.shape}".encode(), checksum)
-        checksum = zlib.crc32(array.reshape(-1).view(np.uint8), checksum)
+        checksum = zlib.crc32(array.reshape(-1).view(np.uint8).data, checksum)
     return body | {SEAL: checksum}
 
 
-def unpacked(
+def unpack_state(
     tree: JsonObject,
-    arrays: dict[str, np.ndarray],
+    arrays: dict[str, AnyArray],
     space: Space | None = None,
     path: Path | None = None,
 ) -> RunState:
-    """The run that `packed` made these of; whatever is wrong with it is a `CheckpointError`.
+    """The run that `pack_state` made these of; whatever is wrong with it is a `CheckpointError`.
 
     Of a run in shards ``path`` says beside which file these are.
     """
     try:
         if "many" in tree:
             raise CheckpointError("is the checkpoint of a batch: resume it with minimize_many")
-        is_whole = SEAL not in tree or tree == sealed(tree, arrays)
+        is_whole = SEAL not in tree or tree == seal(tree, arrays)
         _require(is_whole, "it has changed since it was written")
         if path is not None and "shards" in tree:
             arrays = arrays | _from_shards(path, tree["shards"], space)
@@ -380,10 +380,10 @@ def load(
     if isinstance(path, RunState):
         return path
     if isinstance(path, PackedRun):
-        return unpacked(path.tree, path.arrays, space)
+        return unpack_state(path.tree, path.arrays, space)
     archive = read_checkpoint(path)
     try:
-        return unpacked(archive.content, archive.arrays, space, Path(path))
+        return unpack_state(archive.content, archive.arrays, space, Path(path))
     except CheckpointError as error:
         raise CheckpointError(f"{path} {error}") from None
 
@@ -427,11 +427,11 @@ def _shard_names(path: Path) -> list[str]:
         return []
 
 
-def _from_shards(path: Path, shards: JsonObject, space: Space | None) -> dict[str, np.ndarray]:
+def _from_shards(path: Path, shards: JsonObject, space: Space | None) -> dict[str, AnyArray]:
     """The part of the points that is this rank's (without a space, all of them), flat."""
     sizes, begin = shards["sizes"], 0 if space is None else space.offset
     end, at = sum(sizes) if space is None else begin + space.size, 0
-    pieces: dict[str, list[np.ndarray]] = {}
+    pieces: dict[str, list[AnyArray]] = {}
     for rank, size in enumerate(sizes):
         first, last = max(begin, at), min(end, at + size)
         if first < last or (rank == 0 and begin == end):
@@ -441,7 +441,7 @@ def _from_shards(path: Path, shards: JsonObject, space: Space | None) -> dict[st
             except (OSError, ArchiveError) as error:
                 raise CheckpointError(f"is damaged: {error}") from error
             own = {"token": shards["token"], "rank": rank}
-            is_own = archive.content in (own, sealed(own, archive.arrays))
+            is_own = archive.content in (own, seal(own, archive.arrays))
             _require(is_own, f"{file.name} is no shard of this checkpoint and rank, or has changed")
             for name, array in archive.arrays.items():
                 _require(array.shape == (size,), f"its shard {file.name} is not as long as it says")
@@ -453,7 +453,7 @@ def _from_shards(path: Path, shards: JsonObject, space: Space | None) -> dict[st
 class Unpacker:
     """The way back."""
 
-    def __init__(self, arrays: dict[str, np.ndarray], space: Space | None):
+    def __init__(self, arrays: dict[str, AnyArray], space: Space | None):
         self._arrays, self._space = arrays, space
         self._made: dict[int, Array] = {}  # fields that shared an array share it again
 
@@ -472,7 +472,7 @@ class Unpacker:
         state: RunState = self.unpack(tree)
         return state
 
-    def unpack(self, item: Any) -> Any:
+    def unpack(self, item: Unchecked) -> Unchecked:
         if not isinstance(item, dict):
             return item
         if "enum" in item:

@@ -6,12 +6,13 @@ import math
 
 import numpy as np
 
-from momentous.core.admission import Words
 from momentous.core.oracle import Oracle, Sample
+from momentous.core.sources import Words
 from momentous.core.space import Array, Space, to_numpy
+from momentous.io.types import AnyArray
 
-SAME = 1e4  # units of rounding by which two answers at one point may differ
-LONG = 30.0  # how many times as long the second step is that a slope is measured by
+REPEAT_ROUNDINGS = 1e4  # units of rounding by which two answers at one point may differ
+LONG_STEP_FACTOR = 30.0  # how many times as long the second step is that a slope is measured by
 
 
 def check_gradient(oracle: Oracle, x0: Array) -> None:
@@ -87,13 +88,13 @@ class _Slopes:
         space = self.oracle.space
         if space.box is None:
             return direction
-        room = space.box.room(space, self.point) * (0.99 / (LONG * self.step))
+        room = space.box.room(space, self.point) * (0.99 / (LONG_STEP_FACTOR * self.step))
         return space.each(lambda xp, d, r: xp.minimum(xp.maximum(d, -r), r), direction, room)
 
-    def told(self, direction: Array) -> float:
+    def by_gradient(self, direction: Array) -> float:
         return self.oracle.space.inner(self.gradient, direction)
 
-    def measured(self, direction: Array, h: float) -> tuple[float, float]:
+    def by_values(self, direction: Array, h: float) -> tuple[float, float]:
         """A central difference, and how far it may be off by rounding and curvature."""
         move, peek = self.oracle.space.combination, self.oracle.peek
         up, down = peek(move(self.point, h, direction)), peek(move(self.point, -h, direction))
@@ -103,13 +104,13 @@ class _Slopes:
 
     def is_wrong(self, direction: Array) -> bool:
         """Do the values contradict the gradient, and not one another at another step?"""
-        slope, noise = self.measured(direction, self.step)
-        told = self.told(direction)
+        slope, noise = self.by_values(direction, self.step)
+        claimed = self.by_gradient(direction)
         terms = self.oracle.space.inner(abs(self.gradient), abs(direction))
-        if not math.isfinite(slope) or abs(slope - told) <= noise + 1e-5 * terms:
+        if not math.isfinite(slope) or abs(slope - claimed) <= noise + 1e-5 * terms:
             return False
-        again, _ = self.measured(direction, LONG * self.step)
-        return abs(again - slope) <= abs(slope - told) / 2
+        again, _ = self.by_values(direction, LONG_STEP_FACTOR * self.step)
+        return abs(again - slope) <= abs(slope - claimed) / 2
 
     def explain(self, direction: Array, where: str) -> str:
         """One wrong coordinate, found by halving the direction."""
@@ -121,23 +122,25 @@ class _Slopes:
             start, end = (start, middle) if self.is_wrong(left) else (middle, end)
         unit = self.with_room(self._part(np.ones_like(mine), start, end))
         length = space.norm(unit) or 1.0  # of all of it, but where a bound is near
-        told, slope = self.told(unit) / length, self.measured(unit, self.step)[0] / length
+        claimed = self.by_gradient(unit) / length
+        slope = self.by_values(unit, self.step)[0] / length
         words = self.oracle.words or Words()
         shape = (space.dimension,) if space.is_part else space.shape
         index = tuple(int(i) for i in np.unravel_index(start, shape))
         kind = ""
         ratios = [
-            self.told(d) / (self.measured(d, self.step)[0] or math.nan) for d in (direction, unit)
+            self.by_gradient(d) / (self.by_values(d, self.step)[0] or math.nan)
+            for d in (direction, unit)
         ]
         if abs(ratios[0] - ratios[1]) <= 1e-3 * abs(ratios[0]) and abs(ratios[0] - 1) > 0.01:
             kind = f"; all of it seems to be {ratios[0]:.4g} times the gradient"
         return (
             f"{words.gradient} is not the gradient of {words.function}: {where} its entry {index} "
-            f"is {told:.6g}, and differences of {words.function} say {slope:.6g}{kind}; "
+            f"is {claimed:.6g}, and differences of {words.function} say {slope:.6g}{kind}; "
             f"{words.remedy}"
         )
 
-    def _part(self, mine: np.ndarray, start: int, end: int) -> Array:
+    def _part(self, mine: AnyArray, start: int, end: int) -> Array:
         """The entries from start to end of the whole vector, zeros for the others."""
         space, part = self.oracle.space, np.zeros(mine.size)
         here = slice(max(start - space.offset, 0), max(end - space.offset, 0))
@@ -148,7 +151,7 @@ class _Slopes:
 def _require_repeatable(oracle: Oracle, point: Array, gradient: Array) -> None:
     space, again = oracle.space, oracle.evaluate_anew(point).gradient
     apart, norm, words = space.distance(gradient, again), space.norm(gradient), oracle.words
-    if not apart <= SAME * space.rounding * norm:
+    if not apart <= REPEAT_ROUNDINGS * space.rounding * norm:
         words = words or Words()
         raise ValueError(
             f"{words.gradient} gives two answers at one x: gradients of norm {norm:.6g} and "
@@ -164,7 +167,7 @@ def note_if_random(oracle: Oracle, known: Sample, scale: float) -> str | None:
     """
     words = oracle.words or Words()
     space, again = oracle.space, oracle.evaluate_anew(known.point, counted=True)
-    noise = SAME * space.rounding
+    noise = REPEAT_ROUNDINGS * space.rounding
     sizes = abs(known.value), abs(again.value), abs(scale)
     same = abs(known.value - again.value) <= noise * max(sizes)
     apart = space.distance(known.gradient, again.gradient)

@@ -8,7 +8,6 @@ import math
 import warnings
 from collections.abc import Callable, Iterator
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from momentous.core.acceptance import (
     verify_success,
     within_limit,
 )
-from momentous.core.admission import Fun, Source, levels_to_the_user, starting_point
+from momentous.core.admission import Fun, levels_to_the_user, starting_point
 from momentous.core.checkpoint import Checkpoint, CheckpointError, Plain, RunState
 from momentous.core.gradient_check import note_if_random
 from momentous.core.method import Method
@@ -28,7 +27,8 @@ from momentous.core.oracle import (
     Oracle,
     Sample,
 )
-from momentous.core.result import Later, LikeScipys, Result, Trace, interrupt_with
+from momentous.core.result import Lazy, OptimizeResultCompatible, Result, Trace, interrupt_with
+from momentous.core.sources import Source
 from momentous.core.space import Array, Inner, Space, set_writable
 from momentous.core.status import RESTARTS, Ending, Event, EventKind, Status, has_restart
 from momentous.core.step import Report, Step, UnderWay
@@ -41,6 +41,7 @@ from momentous.core.stopping import (
     evaluation_limit,
     gradient_tolerance,
 )
+from momentous.io.types import Unchecked
 
 Callback = Callable[["IntermediateResult"], object]
 
@@ -53,7 +54,7 @@ LONG_EPOCH = 10
 MANY_TRIALS, FIRST_ITERATIONS, FAR_FROM_ZERO = 10, range(1, 50), 1e-4
 
 
-class IntermediateResult(LikeScipys):
+class IntermediateResult(OptimizeResultCompatible):
     """What a callback gets and ``iterate`` yields after every step.
 
     ``x`` is the point that the step evaluated, ``jac`` and ``grad_norm`` belong to it, and ``fun``
@@ -75,7 +76,7 @@ class IntermediateResult(LikeScipys):
         self.best_grad_norm: float = progress.best_grad_norm
         self.step_size: float = report.step_size
         self.events: tuple[Event, ...] = report.events
-        self.memory: Any = run.memory
+        self.memory: Unchecked = run.memory
         self.report: Report = report
 
     @property
@@ -83,7 +84,7 @@ class IntermediateResult(LikeScipys):
         """The gradient at x (of a map: the residual)."""
         return self._oracle.arrays_at(self._sample)["jac"]
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> Unchecked:
         return getattr(self, name)
 
     def peek(self) -> float:
@@ -98,6 +99,20 @@ class IntermediateResult(LikeScipys):
         )
 
 
+@dataclasses.dataclass(frozen=True)
+class RunOptions:
+    """What is asked of a run besides its function, method and start."""
+
+    stop: Criterion
+    tol: float | None  # the gradient norm that was asked for; None: none was
+    seed: int = 0
+    callback: Callback | None = None
+    checkpoint: Checkpoint | None = None
+    trace: Trace | None = None
+    resume: RunState | None = None  # a run to go on with
+    raises_interrupts: bool = True
+
+
 class Run(Iterator[IntermediateResult]):
     """A minimisation under way: iterate over it, or :meth:`finish` it.
 
@@ -105,53 +120,34 @@ class Run(Iterator[IntermediateResult]):
     :attr:`result` is what was found.
     """
 
-    def __init__(
-        self,
-        oracle: Oracle,
-        method: Method,
-        x0: Array,
-        *,
-        stop: Criterion,
-        tol: float | None,
-        seed: int,
-        callback: Callback | None = None,
-        checkpoint: Checkpoint | None = None,
-        trace: Trace | None = None,
-        resume: RunState | None = None,
-        raises_interrupts: bool = True,
-    ):
-        self.oracle = oracle
+    def __init__(self, oracle: Oracle, method: Method, x0: Array, options: RunOptions):
+        self.oracle, self.method, self._options = oracle, method, options
         self.interrupted = False  # has Ctrl-C been pressed?
-        self._raises_interrupts = raises_interrupts
-        self.method = method
         self.progress = Progress(noun=oracle.noun)
-        self.trace = trace
+        self.trace, self._stop = options.trace, options.stop
         self.ending: Ending | None = None
-        self._stop = stop
-        self._callback = callback
-        self._checkpoint = checkpoint
         self._result: Result | None = None
         self.standing: Array | None = None  # the last of `Progress.stands`
-        self.tolerance = gradient_tolerance(stop)
-        self._tol = tol
+        self.tolerance = gradient_tolerance(options.stop)
         self._warned = False
         # Whether the function is random.  Plain methods are counted as they are published.
         self._looked = not getattr(method, "compiles", False)
-        self._limit = evaluation_limit(stop)
+        limit = evaluation_limit(options.stop)
         # The sample of `best_point` is kept where no call may be left for it.
-        self._best, self._keeps_best = NO_SAMPLE, self._limit < math.inf
+        self._best, self._keeps_best = NO_SAMPLE, limit < math.inf
         self._active = 0.0  # variables at bounds
         self._level_unit = LEVEL_NOISE * oracle.space.rounding
         self._unfinished = Report(NO_SAMPLE, math.nan)  # where a step is under way
         self._way: UnderWay | None = None  # an iteration that is not committed
-        self.memory: Any  # the method's, after the last that is
-        oracle.limit = max(self._limit, 1)
+        self.memory: Unchecked  # the method's, after the last that is
+        oracle.limit = max(limit, 1)
+        resume = options.resume
         started = perf_counter()
         try:
             if resume is None or resume.memory is None:  # a plain method that has not begun
-                self._begin(x0 if resume is None else resume.best_point, tol, seed)
+                self._begin(x0 if resume is None else resume.best_point)
             else:
-                self._resume(resume, tol)
+                self._resume(resume)
         except BudgetSpentError:
             begins = self.report.sample.point is None
             self._end_at_limit(Report(self._best, math.nan) if begins else self.report, started)
@@ -166,8 +162,8 @@ class Run(Iterator[IntermediateResult]):
     def ended(self) -> bool:
         return self.ending is not None
 
-    def _begin(self, x0: Array, tol: float | None, seed: int) -> None:
-        started = perf_counter()
+    def _begin(self, x0: Array) -> None:
+        started, goal = perf_counter(), (self._options.tol, self._options.seed)
         value, sample = self.oracle.value(x0), self.oracle.gradient(x0)
         require_finite_start(self.oracle, value, sample)
         self.progress.start_fun, self.progress.start_norm = value, sample.grad_norm
@@ -177,9 +173,9 @@ class Run(Iterator[IntermediateResult]):
         self._best = sample if self._keeps_best else NO_SAMPLE
         if self._stop.window:
             self._take_stand(sample)
-        self._way = self.method.set_out(self.oracle, x0, tol, seed)
+        self._way = self.method.set_out(self.oracle, x0, *goal)
         if self._way is None:
-            self._commit(self.method.start(self.oracle, x0, tol, seed), sample.value, started)
+            self._commit(self.method.start(self.oracle, x0, *goal), sample.value, started)
         else:
             self._set_out(self._way, started)
 
@@ -192,14 +188,14 @@ class Run(Iterator[IntermediateResult]):
         value = way.shown.value
         self._commit(self.method.take_step(self.oracle, way), value, started)
 
-    def _resume(self, saved: RunState, tol: float | None) -> None:
+    def _resume(self, saved: RunState) -> None:
         saved.require_same_method(self.method.description())
         self.progress = saved.progress
         self._require_inside(saved.best_point)
         saved.require_same_function(self.oracle)
         way = saved.memory if isinstance(saved.memory, UnderWay) else None
         memory = saved.memory if way is None else way.memory
-        step = self.method.with_new_tolerance(Step(memory, saved.report), tol)
+        step = self.method.with_new_tolerance(Step(memory, saved.report), self._options.tol)
         self.memory, self.report = step.memory, step.report
         self.best_point, self.standing = saved.best_point, saved.standing
         self.oracle.recall(saved.last)
@@ -252,7 +248,7 @@ class Run(Iterator[IntermediateResult]):
 
     def _raise_interrupt(self) -> None:
         """Pass Ctrl-C on once the run is over, with what it has found."""
-        if self.interrupted and self._raises_interrupts:
+        if self.interrupted and self._options.raises_interrupts:
             raise interrupt_with(self.result)
 
     def _advance_to_the_end(self) -> None:
@@ -268,7 +264,7 @@ class Run(Iterator[IntermediateResult]):
         unfinished = self._unfinished  # one for all steps: making a report takes time
         unfinished.step_size, unfinished.noise = last.step_size, last.noise
         unfinished.accepted = last.accepted
-        if not self._keeps_best:
+        if oracle.limit == math.inf:
             del last
         stand, windows, trace = None, self._stop.window, self.trace
         try:
@@ -300,9 +296,9 @@ class Run(Iterator[IntermediateResult]):
             progress.awaits_stand = restarted and stand is None
         self._commit(step, shown, started)
         # Observers: from here on nothing is timed.
-        if self._callback is not None:
-            self._call(self._callback)
-        if self._checkpoint is not None and self._checkpoint.is_due(progress.nit):
+        if self._options.callback is not None:
+            self._call(self._options.callback)
+        if self._options.checkpoint is not None and self._options.checkpoint.is_due(progress.nit):
             self._autosave()
         if oracle.interrupts.pending:
             oracle.interrupts.raise_pending()
@@ -485,15 +481,16 @@ class Run(Iterator[IntermediateResult]):
     def _autosave(self, raised: BaseException | None = None) -> None:
         """Save, if there is a checkpoint; one that cannot be written must not cost the run, nor
         hide the exception that was raised."""
-        if self._checkpoint is None:
+        checkpoint = self._options.checkpoint
+        if checkpoint is None:
             return
         try:
             self.save()
         except Exception as failure:
-            problem = f"the checkpoint {self._checkpoint.path} cannot be written ({failure})"
+            problem = f"the checkpoint {checkpoint.path} cannot be written ({failure})"
             if raised is not None:
                 raised.add_note(f"momentous: {problem}")
-            elif not isinstance(failure, OSError) or not self._checkpoint.is_file:
+            elif not isinstance(failure, OSError) or not checkpoint.is_file:
                 raise
             elif not self._warned:
                 self._warned = True
@@ -503,9 +500,9 @@ class Run(Iterator[IntermediateResult]):
 
     def save(self) -> None:
         """Write a checkpoint now."""
-        if self._checkpoint is None:
+        if self._options.checkpoint is None:
             raise ValueError("this run has no checkpoint file; pass checkpoint=path")
-        self._checkpoint.save(self.state())
+        self._options.checkpoint.save(self.state())
 
     def state(self) -> RunState:
         """All that is needed to go on from here: with a rule, from the evaluation that was broken
@@ -520,7 +517,7 @@ class Run(Iterator[IntermediateResult]):
         return RunState(
             space=oracle.space.describe(),
             method=self.method.description(),
-            tol=self._tol,
+            tol=self._options.tol,
             progress=self.progress,
             memory=memory,
             report=self.report,
@@ -580,7 +577,7 @@ class Run(Iterator[IntermediateResult]):
         for array in (sample.point, self.best_point):
             set_writable(array, True)
         learned = self.method.inverse_hessian(oracle.space, self.memory)
-        more: dict[str, object] = {} if learned is None else {"hess_inv": Later(learned)}
+        more: dict[str, object] = {} if learned is None else {"hess_inv": Lazy(learned)}
         arrays = oracle.arrays_at(sample)
         if oracle.space.box is not None and sample.gradient is not None:
             space = oracle.space
@@ -685,6 +682,6 @@ class Layout:
         """Products with the Hessian of the whole function, given those of the user."""
         return hessp
 
-    def run(self, *given: Any, **options: Any) -> Run:
+    def run(self, oracle: Oracle, method: Method, x0: Array, options: RunOptions) -> Run:
         """The loop."""
-        return Run(*given, **options)
+        return Run(oracle, method, x0, options)

@@ -9,7 +9,7 @@ import math
 import operator
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -17,11 +17,18 @@ from momentous.core.passes import Pass
 from momentous.core.record import COPIERS
 from momentous.core.space import Array, Space, to_numpy
 from momentous.core.status import Event, EventKind, has_restart
+from momentous.io.types import FunctionTo, Unchecked
 
 R = TypeVar("R")
 N = TypeVar("N", bound=float)
-Branch = tuple[Any, Callable[[], R]]
+Branch = tuple[Unchecked, Callable[[], R]]  # the condition may be one of each lane
 Events = tuple[Event, ...]
+Vectors = tuple[Array, ...]
+Sums = tuple[float, ...]
+# Of `core.rule` and `core.oracle`, which are above this module.
+Ask: TypeAlias = Unchecked
+Rule: TypeAlias = Unchecked
+Sample: TypeAlias = Unchecked
 
 STEP = 2  # what an evaluation may bring: the gradient, and the rule's pass over it
 
@@ -63,31 +70,34 @@ class Machine(Arithmetic, Records, Protocol):
     largest: float  # number that their entries can hold
     dimension: int
     fuses: bool  # is a pass best asked for together with the gradient that it reads?
-    no_events: Any
+    no_events: Unchecked
     fused: bool  # does every evaluation bring value and gradient?
     spent: int  # values and gradients that the run has taken so far
-    box: Any  # `core.box.Box` where x has bounds, and then it is a `BoxMachine`; else None
-    penalty: Any  # the same with a `core.penalties.Penalty` where f has a simple term beside it
+    # `core.box.Box` where x has bounds, and then it is a `BoxMachine`; else None.
+    box: Unchecked
+    penalty: Unchecked  # the same with a `core.penalties.Penalty` where f has a simple term
 
     def case(self, record: R, *branches: Branch[R], otherwise: Callable[[], R] | None = None) -> R:
         """What the first branch makes of the record whose condition holds; without one, what
         ``otherwise`` makes, or the record as it is."""
 
     def switch(
-        self, record: R, index: int, functions: Sequence[Callable[..., R]], *given: object
+        self, record: R, index: int, functions: Sequence[FunctionTo[R]], *given: object
     ) -> R:
         """What the function with that index makes of the record and what is given."""
 
-    def event(self, kind: EventKind, value: float, happens: bool = True) -> Any:
+    def event(self, kind: EventKind, value: float, happens: bool = True) -> Unchecked:
         """An event, if it happens; events are joined by ``+``."""
 
-    def restarted(self, events: Any, /) -> bool:
+    def restarted(self, events: Unchecked, /) -> bool:
         """Is a `RESTART` among the events?"""
 
-    def passed_on(self, ask: Any, rule: Any, /) -> Any:
+    def passed_on(self, ask: Ask, rule: Rule, /) -> Ask:
         """What a rule within another asks, as that one asks it."""
 
-    def worked(self, rule: Any, memory: Any, here: Any, made: Any, sums: Any, /) -> tuple[Any, Any]:
+    def worked(
+        self, rule: Rule, memory: Unchecked, here: Sample, made: Vectors, sums: Sums, /
+    ) -> tuple[Vectors, Sums]:
         """What the pass of a rule has made, for one within another that is told of it."""
 
     def choose(self, condition: bool, a: R, b: R, /) -> R:
@@ -114,7 +124,9 @@ class Machine(Arithmetic, Records, Protocol):
     def displaced(self, x: Array, radius: float, seed: int, draw: int, /) -> Array: ...
     def value_noise(self, value: float, /) -> float: ...
 
-    def curvature(self, here: Any, most: int | None, on_host: Callable[[Space], Any], /) -> Any:
+    def curvature(
+        self, here: Sample, most: int | None, on_host: FunctionTo[Unchecked], /
+    ) -> Unchecked:
         """Where L-BFGS keeps so many pairs (None: all of them, as a matrix), still without any, of
         a run that begins here: on the host, what the function makes of its space."""
 
@@ -122,10 +134,10 @@ class Machine(Arithmetic, Records, Protocol):
 class BoxMachine(Machine, Protocol):
     """What a rule may use besides where x has bounds, or f a simple term beside it."""
 
-    def each(self, formula: Callable[..., Array], *vectors: Array) -> Array:
+    def each(self, formula: FunctionTo[Array], *vectors: Array) -> Array:
         """What ``formula(xp, *vectors)`` makes, entry by entry; xp is the array library."""
 
-    def dot(self, formula: Callable[..., tuple[Array, Array]], *vectors: Array) -> float:
+    def dot(self, formula: FunctionTo[tuple[Array, Array]], *vectors: Array) -> float:
         """The inner product of the two vectors that the formula makes, entry by entry."""
 
     def last(self, a: Array, /) -> Array:
@@ -135,7 +147,7 @@ class BoxMachine(Machine, Protocol):
         """What turn after turn makes of the record, as long as it goes on."""
 
 
-def has_kinks(m: Any) -> bool:
+def has_kinks(m: Unchecked) -> bool:
     """Are there bounds, or a simple term beside f?  Of a machine or a space."""
     return m.box is not None or m.penalty is not None
 
@@ -154,7 +166,7 @@ class Numbers:
         return record if otherwise is None else otherwise()
 
     def switch(
-        self, record: R, index: int, functions: Sequence[Callable[..., R]], *given: object
+        self, record: R, index: int, functions: Sequence[FunctionTo[R]], *given: object
     ) -> R:
         return functions[index](self, record, *given)
 
@@ -224,11 +236,13 @@ class Host(Numbers):
         self.fused, self.spent = False, 0  # as the driver says
 
     @staticmethod
-    def passed_on(ask: Any, rule: Any) -> Any:
+    def passed_on(ask: Ask, rule: Rule) -> Ask:
         return ask if ask.need != STEP or ask.work else ask._replace(work=rule.work)
 
     @staticmethod
-    def worked(rule: Any, memory: Any, here: Any, made: Any, sums: Any) -> tuple[Any, Any]:
+    def worked(
+        rule: Rule, memory: Unchecked, here: Sample, made: Vectors, sums: Sums
+    ) -> tuple[Vectors, Sums]:
         return made, sums  # it came with the evaluation
 
     def last(self, a: Array) -> Array:
@@ -248,7 +262,7 @@ class Host(Numbers):
     ) -> tuple[tuple[Array, ...], tuple[float, ...]]:
         return self.space.compute(work, vectors, numbers, None, skip)[:2]
 
-    def curvature(self, here: Any, most: int | None, on_host: Callable[[Space], R]) -> R:
+    def curvature(self, here: Sample, most: int | None, on_host: Callable[[Space], R]) -> R:
         return on_host(self.space)
 
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar, Generic
+from typing import ClassVar, Generic
 
 import numpy as np
 
 from momentous.core.oracle import NO_SAMPLE, Oracle, Sample
 from momentous.core.space import Array, Space
 from momentous.core.step import M, Step, UnderWay
+from momentous.io.types import Options, Unchecked
 
 DEFAULT_TOLERANCE = 1e-5
 
@@ -54,6 +55,10 @@ class Method(abc.ABC, Generic[M]):
     def default_tolerance(self) -> float:
         """The gradient norm to stop at when the user names none; 0 for "only my own rule"."""
         return DEFAULT_TOLERANCE
+
+    def tolerance_for(self, tol: float | None) -> float:
+        """The gradient norm to stop at: what was asked for, or the default."""
+        return self.default_tolerance if tol is None else tol
 
     def in_box(self) -> Method:
         """The method that a run with bounds, or a simple term, takes in its place; refused where
@@ -104,7 +109,7 @@ class Method(abc.ABC, Generic[M]):
 
         By default a memory that has a field ``tol`` gets the new one.
         """
-        memory: Any = step.memory
+        memory: Unchecked = step.memory
         if tol is None or not hasattr(memory, "tol"):
             return step
         return Step(dataclasses.replace(memory, tol=tol), step.report)
@@ -118,11 +123,11 @@ class Method(abc.ABC, Generic[M]):
         """The same where a gradient, of so many numbers and bytes, costs many passes over it."""
         return self
 
-    def parameters(self) -> dict[str, Any]:
+    def parameters(self) -> Options:
         """The hyper-parameters by name."""
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
 
-    def description(self) -> dict[str, Any]:
+    def description(self) -> Options:
         """Name and hyper-parameters as a checkpoint holds them: plain, methods within it too."""
         plain = {
             name: value.description() if isinstance(value, Method) else value

@@ -13,12 +13,13 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
-from typing import Any
 
-from momentous.core.admission import Source, explain_read_only
+from momentous.core.admission import explain_read_only
 from momentous.core.passes import GRADIENT, Pass
 from momentous.core.record import record
+from momentous.core.sources import Source
 from momentous.core.space import Array, set_writable
+from momentous.io.types import Unchecked
 
 Work = tuple[Pass, Sequence[Array], Sequence[float]]
 _NO_WORK: Work = (GRADIENT, (), ())
@@ -124,7 +125,8 @@ class Oracle:
         # Stands around every call of user code.
         self.interrupts = InterruptFlag() if interrupts is None else interrupts
         self._work = _NO_WORK
-        self._made: tuple[tuple[Array, ...], tuple[float, ...]] | None = None
+        # What a pass has made of the last gradient; nothing where that was known before.
+        self._made: list[tuple[tuple[Array, ...], tuple[float, ...]]] = []
 
     def recall(self, sample: Sample | None) -> None:
         """Put a sample back as the last point, so that the next request for it is free."""
@@ -176,7 +178,7 @@ class Oracle:
             self.lowest = sample if low is None or sample.value < low.value else low
         return sample
 
-    def _sample(self, x: Array, value: Any, answer: Array) -> Sample:
+    def _sample(self, x: Array, value: Unchecked, answer: Array) -> Sample:
         """The sample that user code's answer at x makes."""
         space = self.space
         if self.source.is_map:
@@ -189,7 +191,7 @@ class Oracle:
         # One pass and one transfer: the norm, the value, and what the method is about to do.
         work, vectors, numbers = self._work
         made, sums, value = space.compute(work, (answer, *vectors), numbers, value)
-        self._made = made, sums[1:]
+        self._made = [(made, sums[1:])]
         if box is not None:
             return Sample(x, value, answer, box.size(space, x, answer))
         return Sample(x, value, answer, space.norm_from(sums[0], answer))
@@ -200,18 +202,18 @@ class Oracle:
         """The gradient at x, and what a pass makes of it and more vectors: its new vectors, and
         its sums behind the first, which is the square of the gradient."""
         if self.space.fuses:
-            self._work, self._made = (work, vectors, numbers), None
+            self._work, self._made = (work, vectors, numbers), []
             try:
                 sample = self.gradient(x)
             finally:
                 self._work = _NO_WORK
-            made, self._made = self._made, None
-            if made is not None:  # otherwise the gradient was known
-                return sample, *made
+            for made, sums in self._made:
+                return sample, made, sums
         else:
             sample = self.gradient(x)
-        vectors = (sample.gradient, *vectors)
-        return sample, *self.space.compute(work, vectors, numbers, skip=1)[:2]
+        given = (sample.gradient, *vectors)
+        made, sums, _ = self.space.compute(work, given, numbers, skip=1)
+        return sample, made, sums
 
     def learn(self, sample: Sample, *, gradient: bool = False) -> Sample:
         """Evaluate f (or the gradient) at the sample, if it is unknown, and note it there; what the

@@ -6,7 +6,6 @@ import struct
 import sys
 from array import array
 from collections.abc import Callable, ItemsView, Iterable, Iterator, ValuesView
-from typing import Any
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from momentous.core.space import Array, to_numpy
 from momentous.core.status import Event, EventKind, Status
 from momentous.core.stopping import Progress
 from momentous.io import html
+from momentous.io.types import AnyArray, Options, Unchecked
 
 COLUMNS = ("nit", "nfev", "njev", "time", "fun", "grad_norm", "step_size")
 
@@ -49,7 +49,7 @@ class Trace:
     def __len__(self) -> int:
         return len(self._rows) // len(COLUMNS)
 
-    def __getitem__(self, name: str) -> np.ndarray:
+    def __getitem__(self, name: str) -> AnyArray:
         if name == "active":
             return self._face()
         if name not in COLUMNS:
@@ -57,7 +57,7 @@ class Trace:
         column = self._table()[:, COLUMNS.index(name)]
         return column.astype(np.int64 if name in ("nit", "nfev", "njev") else np.float64)
 
-    def _face(self) -> np.ndarray:
+    def _face(self) -> AnyArray:
         """The variables at bounds: known where their number changed."""
         changes = [(nit, event.value) for nit, event in self.events if event.kind is EventKind.FACE]
         if not changes:
@@ -66,11 +66,11 @@ class Trace:
         last = np.searchsorted(nits, self["nit"], side="right") - 1
         return np.where(last < 0, 0, counts[last]).astype(np.int64)
 
-    def _table(self) -> np.ndarray:
+    def _table(self) -> AnyArray:
         """A copy: an array that is looked at cannot grow."""
         return np.array(self._rows).reshape(-1, len(COLUMNS))
 
-    def columns(self) -> dict[str, np.ndarray]:
+    def columns(self) -> dict[str, AnyArray]:
         """All columns by name, ready for a data frame."""
         return {name: self[name] for name in COLUMNS}
 
@@ -78,12 +78,12 @@ class Trace:
         """The iterations in which events of this kind happened."""
         return [nit for nit, event in self.events if event.kind == kind]
 
-    def pack(self) -> tuple[np.ndarray, tuple[tuple[int, str, float], ...]]:
+    def pack(self) -> tuple[AnyArray, tuple[tuple[int, str, float], ...]]:
         """The trace as one array and plain events, for a checkpoint."""
         events = tuple((nit, str(event.kind), event.value) for nit, event in self.events)
         return np.ascontiguousarray(self._table().T), events
 
-    def unpack(self, rows: np.ndarray, events: Iterable[tuple[int, str, float]]) -> None:
+    def unpack(self, rows: AnyArray, events: Iterable[tuple[int, str, float]]) -> None:
         """Take over what :meth:`pack` gave."""
         self._rows = array("d", rows.T.tobytes())
         self.events = [(nit, Event(EventKind(kind), value)) for nit, kind, value in events]
@@ -92,11 +92,11 @@ class Trace:
         return f"<Trace of {len(self)} rows and {len(self.events)} events>"
 
 
-class LikeScipys:
+class OptimizeResultCompatible:
     """To ``isinstance`` this is SciPy's ``OptimizeResult``, once ``scipy.optimize`` is loaded."""
 
     @property
-    def __class__(self) -> Any:  # what isinstance asks for where the type does not fit
+    def __class__(self) -> type:  # what isinstance asks for where the type does not fit
         scipys = getattr(sys.modules.get("scipy.optimize"), "OptimizeResult", None)
         return type(self) if scipys is None else scipys
 
@@ -105,7 +105,7 @@ class LikeScipys:
         raise TypeError(f"a result cannot become a {kind.__name__}")
 
 
-class Later:
+class Lazy:
     """An entry of a result that is made when somebody first asks for it."""
 
     __slots__ = ("make",)
@@ -114,7 +114,7 @@ class Later:
         self.make = make
 
 
-class Result(LikeScipys, dict[str, Any]):
+class Result(OptimizeResultCompatible, Options):
     """A dictionary whose entries are attributes too, like SciPy's ``OptimizeResult``."""
 
     x: Array  # the solution: the type, shape, dtype and device of x0
@@ -142,42 +142,42 @@ class Result(LikeScipys, dict[str, Any]):
     trace: Trace | None  # every iteration and every event
     best_x: Array  # the evaluated point with the smallest gradient norm
     best_grad_norm: float  # that norm
-    method: Any  # the method that ran, with its hyper-parameters
+    method: Unchecked  # the method that ran, with its hyper-parameters
     # Where the method has learned it (L-BFGS, also within auto) and x is on the host: a linear
     # operator like the inverse of the Hessian, on flat vectors.  It is made when it is asked for.
     # With bounds it is that of the free variables alone, and 0 for those at bounds.
-    hess_inv: Any
+    hess_inv: Unchecked
 
     def __reduce__(self) -> tuple[object, ...]:  # with the type that it has, not with the other one
         return Result, (dict(self),)
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> Unchecked:
         value = super().__getitem__(name)
-        if isinstance(value, Later):
+        if isinstance(value, Lazy):
             value = self[name] = value.make()
         return value
 
     def __iter__(self) -> Iterator[str]:  # of our own: then dict(result) asks `__getitem__`, too
         return super().__iter__()
 
-    def get(self, name: str, default: Any = None) -> Any:
+    def get(self, name: str, default: Unchecked = None) -> Unchecked:
         """The entry, or the default."""
         try:
             return self[name]
         except KeyError:
             return default
 
-    def pop(self, name: str, *default: Any) -> Any:
+    def pop(self, name: str, *default: Unchecked) -> Unchecked:
         """Take the entry out."""
         value = super().pop(name, *default)
-        return value.make() if isinstance(value, Later) else value
+        return value.make() if isinstance(value, Lazy) else value
 
-    def popitem(self) -> tuple[str, Any]:
+    def popitem(self) -> tuple[str, Unchecked]:
         """Take the last entry out."""
         name = next(reversed(self), "")
         return name, self.pop(name)
 
-    def setdefault(self, name: str, default: Any = None) -> Any:
+    def setdefault(self, name: str, default: Unchecked = None) -> Unchecked:
         """The entry; where there is none, the default becomes it."""
         super().setdefault(name, default)
         return self[name]
@@ -186,19 +186,19 @@ class Result(LikeScipys, dict[str, Any]):
         """The same entries."""
         return self | {}
 
-    def __or__(self, other: dict[str, Any]) -> Result:  # type: ignore[override]
+    def __or__(self, other: Options) -> Result:  # type: ignore[override]
         # Entry by entry: dict's own way asks `__getitem__`, which makes what is left for later.
         return Result({name: dict.__getitem__(self, name) for name in self} | other)
 
-    def values(self) -> ValuesView[Any]:  # type: ignore[override]
+    def values(self) -> ValuesView[Unchecked]:  # type: ignore[override]
         """All entries."""
         return ValuesView(self)
 
-    def items(self) -> ItemsView[str, Any]:  # type: ignore[override]
+    def items(self) -> ItemsView[str, Unchecked]:  # type: ignore[override]
         """All names and entries."""
         return ItemsView(self)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Unchecked:
         try:
             return self[name]
         except KeyError:
@@ -245,7 +245,7 @@ MOST_LETTERS = 300  # of a line
 _DETAILS = ("numbers", "nhev", "trace", "best_x", "best_grad_norm", "hess_inv", "allvecs")
 
 
-def _line(value: Any) -> str:
+def _line(value: Unchecked) -> str:
     """An entry of a result in one line."""
     if isinstance(value, dict):
         parts = [f"{name}: {_line(part)}" for name, part in value.items()]

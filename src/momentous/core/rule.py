@@ -10,10 +10,12 @@ from __future__ import annotations
 import abc
 import dataclasses
 import math
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from momentous.core.machine import STEP as STEP
 from momentous.core.machine import Host, Machine, Numbers, Records
+from momentous.core.machine import Sums as Sums
+from momentous.core.machine import Vectors as Vectors
 from momentous.core.method import Method
 from momentous.core.oracle import NO_SAMPLE, Oracle, Sample
 from momentous.core.passes import MOMENTUM, Pass
@@ -21,9 +23,7 @@ from momentous.core.record import record
 from momentous.core.space import Array
 from momentous.core.status import Ending, Status
 from momentous.core.step import M, Report, RiseLimit, Step, UnderWay
-
-Vectors = tuple[Array, ...]
-Sums = tuple[float, ...]
+from momentous.io.types import Unchecked
 
 RUNNING = -1  # in place of a `Status`
 UNKNOWN = math.nan  # in place of a value
@@ -57,7 +57,7 @@ class Outcome:
     """What an evaluation has led to."""
 
     step_size: float  # eta, for the trace
-    events: Any  # made by `Machine.event`
+    events: Unchecked  # made by `Machine.event`
     shows: bool = True  # is this evaluation the one that its iteration reports?
     ended: bool = True  # does the iteration end with it?
     status: int = RUNNING  # or a `Status`: the rule has ended
@@ -142,7 +142,7 @@ class Rule(Method[M]):
         there = self.move(self.machine(oracle), memory, sample, Goal(tol, seed))
         return self.take_step(oracle, self._from(sample, there))
 
-    def _from(self, here: Sample, memory: Any) -> UnderWay[M]:
+    def _from(self, here: Sample, memory: Unchecked) -> UnderWay[M]:
         """Before the first iteration at a sample."""
         return UnderWay(memory, True, here, memory.outcome.ended, sets_out=True)
 
@@ -159,7 +159,7 @@ class Rule(Method[M]):
         m.fused, m.spent = oracle.fused, oracle.nfev + oracle.njev
         return m
 
-    def take_step(self, oracle: Oracle, way: UnderWay[Any]) -> Step[M]:
+    def take_step(self, oracle: Oracle, way: UnderWay[Unchecked]) -> Step[M]:
         way.begun, first = True, way.shown
         if not way.ended:
             self.evaluate(oracle, way)
@@ -178,14 +178,14 @@ class Rule(Method[M]):
         )  # fmt: skip
         return Step(memory, report)
 
-    def evaluate(self, oracle: Oracle, way: UnderWay[Any]) -> None:
+    def evaluate(self, oracle: Oracle, way: UnderWay[Unchecked]) -> None:
         """Ask, evaluate and tell until the iteration ends.
 
         After every evaluation ``way`` says where it stands: from there it goes on, should user
         code raise an exception in the next one.
         """
         m, shown, ended = self.machine(oracle), way.shown, False
-        memory: Any = way.memory
+        memory: Unchecked = way.memory
         while not ended:
             point, need, _, known, vectors, numbers, work, below = self.ask(m, memory)
             last, asked = oracle.last, way.asked

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import typing
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Generic
 
 from momentous.core.oracle import NO_SAMPLE, Sample
 from momentous.core.record import record
 from momentous.core.space import Array
 from momentous.core.status import Ending, Event
+from momentous.io.types import Unchecked
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    M = TypeVar("M", default=Any)  # so that `Method` alone means a method of any memory
+    M = TypeVar("M", default=Unchecked)  # so that `Method` alone means a method of any memory
 else:
     M = typing.TypeVar("M")
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
 
 from momentous.core.machine import NUMBERS, Arithmetic, Machine
 from momentous.core.record import record
 from momentous.core.space import Space
 from momentous.core.status import Ending, Status
 from momentous.core.step import Report
+from momentous.io.types import Unchecked
 
 
 @record
@@ -334,11 +334,19 @@ def flatten(criteria: list[Criterion]) -> Criterion:
     return AnyOf(tuple(parts))
 
 
+def leaves(criterion: Criterion) -> Iterator[Criterion]:
+    """The criteria that this one is made of, however they are combined."""
+    if not isinstance(criterion, AnyOf):
+        yield criterion
+        return
+    for part in criterion.parts:
+        yield from leaves(part)
+
+
 def gradient_tolerance(criterion: Criterion) -> float:
     """The largest gradient norm at which the criterion, or a part of it, may hold."""
-    if isinstance(criterion, AnyOf):
-        return max((gradient_tolerance(part) for part in criterion.parts), default=-math.inf)
-    return criterion.tolerance if isinstance(criterion, GradientNorm) else -math.inf
+    norms = (leaf for leaf in leaves(criterion) if isinstance(leaf, GradientNorm))
+    return max((leaf.tolerance for leaf in norms), default=-math.inf)
 
 
 def evaluation_limit(criterion: Criterion) -> float:
@@ -346,12 +354,6 @@ def evaluation_limit(criterion: Criterion) -> float:
     if type(criterion) is AnyOf:
         return min((evaluation_limit(part) for part in criterion.parts), default=math.inf)
     return criterion.limit if type(criterion) is Evaluations else math.inf
-
-
-def _has_target(criterion: Criterion) -> bool:
-    if isinstance(criterion, AnyOf):
-        return any(_has_target(part) for part in criterion.parts)
-    return isinstance(criterion, Target)
 
 
 # Values that differ by so many units of rounding, or less, are level.
@@ -391,7 +393,7 @@ def rests(level: int, since_best: int) -> bool:
     return (level >= LEVEL) & (since_best >= LEVEL)
 
 
-BEYOND = 1e20  # so many times the scale of the start is beyond all bounds
+DIVERGENCE_FACTOR = 1e20  # times the scale of the start is beyond all bounds
 
 
 def decide(
@@ -429,14 +431,13 @@ def unbounded(space: Space, report: Report, progress: Progress, stop: Criterion)
             here = accepted
         lowest = accepted.value
     slope, fall = progress.start_norm, progress.start_fun - lowest
-    if progress.nit % 32 and not fall > BEYOND * slope:  # in most iterations that is all
+    if progress.nit % 32 and not fall > DIVERGENCE_FACTOR * slope:  # in most iterations that is all
         return None
     point, norm = here.point, here.grad_norm if here.evaluated else progress.grad_norm
-    by_value = not _has_target(stop) and progress.noun.endswith(
-        "gradient"
-    )  # a residual has other units
+    has_target = any(isinstance(leaf, Target) for leaf in leaves(stop))
+    by_value = not has_target and progress.noun.endswith("gradient")  # a residual has other units
     length = max(1.0, progress.start_size)
-    fallen = by_value and BEYOND * slope * length < fall < math.inf
+    fallen = by_value and DIVERGENCE_FACTOR * slope * length < fall < math.inf
     if point is None or (progress.nit % 32 and not fallen):
         return None
     square = space.inner(point, point)
@@ -460,10 +461,10 @@ def falls_for_ever(
     """Has f fallen so far, to a gradient of that norm and an x of that square?  The scale of the
     start is |f|, |grad f| and |x|."""
     size = m.sqrt(m.where(square >= 0, square, math.nan))
-    straight = (size > BEYOND * length) & (norm >= (1 - 1e-6) * slope)
+    straight = (size > DIVERGENCE_FACTOR * length) & (norm >= (1 - 1e-6) * slope)
     explained = m.maximum(m.maximum(1.0, value), slope * m.maximum(size, length))
-    far = (fall > BEYOND * slope * length) & (fall < math.inf)
-    return far & (straight | (fall > BEYOND * explained))
+    far = (fall > DIVERGENCE_FACTOR * slope * length) & (fall < math.inf)
+    return far & (straight | (fall > DIVERGENCE_FACTOR * explained))
 
 
 def overflows(square: float, largest: float) -> bool:
@@ -471,7 +472,7 @@ def overflows(square: float, largest: float) -> bool:
     return (square >= 1e4) & (square >= largest)
 
 
-def require(name: str, value: Any, least: float = -math.inf, kind: str = "a number") -> None:
+def require(name: str, value: Unchecked, least: float = -math.inf, kind: str = "a number") -> None:
     """Refuse what is no number, text that looks like one included, or is too small."""
     try:
         enough = bool(value >= least)

@@ -21,6 +21,7 @@ import numpy as np
 from momentous.core.oracle import InterruptFlag
 from momentous.core.space import Array, Space, to_numpy
 from momentous.distributed.ranks import RankError, Ranks
+from momentous.io.types import AnyArray
 
 T = TypeVar("T")
 
@@ -101,7 +102,7 @@ class Agreement:
 
     # --- sums ------------------------------------------------------------------------------------
 
-    def total(self, sums: np.ndarray) -> np.ndarray:
+    def total(self, sums: AnyArray) -> AnyArray:
         """Local sums in, global sums out: what a `Space` asks for."""
         passengers, self._passenger = self._passenger, []
         whole = self._added([*sums, *passengers], None)
@@ -162,7 +163,7 @@ class Agreement:
 
     # --- what travels with every sum -------------------------------------------------------------
 
-    def _added(self, numbers: list[float], failure: BaseException | None) -> np.ndarray:
+    def _added(self, numbers: list[float], failure: BaseException | None) -> AnyArray:
         """The sums of some numbers over ranks."""
         whole = self.ranks.all_reduce(np.array(self._outgoing(numbers, failure), np.float64))
         return self._incoming(whole, numbers[0], failure)
@@ -171,9 +172,7 @@ class Agreement:
         first = math.nan if failure is not None or self.interrupts.pending else numbers[0]
         return [first, *numbers[1:], *([self._clock()] if self.shares_clock else [])]
 
-    def _incoming(
-        self, sums: np.ndarray, first: float, failure: BaseException | None
-    ) -> np.ndarray:
+    def _incoming(self, sums: AnyArray, first: float, failure: BaseException | None) -> AnyArray:
         if self.shares_clock:
             self._mean_clock, sums = float(sums[-1]) / self.ranks.size, sums[:-1]
         if math.isnan(sums[0]):

@@ -7,34 +7,29 @@ and ends at the same place.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import math
 import secrets
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
-from momentous.core.admission import (
-    Admission,
-    Answer,
-    Fun,
-    Source,
-    Wrapped,
-    scalar,
-    starting_point,
-)
+from momentous.core.admission import Admission, Fun, scalar, starting_point
 from momentous.core.checkpoint import Checkpoint, RunState, shard_path
-from momentous.core.loop import Callback, Layout, Run
+from momentous.core.loop import Callback, Layout, Run, RunOptions
 from momentous.core.method import Method
 from momentous.core.oracle import Oracle, Sample
-from momentous.core.result import Result, Trace
+from momentous.core.result import Result
+from momentous.core.sources import Answer, Source, Wrapped
 from momentous.core.space import Array, Inner, Space
-from momentous.core.stopping import AnyOf, Criterion, WallTime, flatten
+from momentous.core.stopping import AnyOf, Criterion, WallTime, flatten, leaves
 from momentous.distributed.agreement import Agreement
 from momentous.distributed.find import find
 from momentous.distributed.ranks import Ranks
+from momentous.io.types import Unchecked
 
 RanksArgument = Literal["data", "variables"] | Layout | None
 
@@ -81,11 +76,11 @@ class Data(Layout):
 
         return product
 
-    def run(self, *given: Any, **options: Any) -> Run:
-        checkpoint = options["checkpoint"]
+    def run(self, oracle: Oracle, method: Method, x0: Array, options: RunOptions) -> Run:
+        checkpoint = options.checkpoint
         if checkpoint is not None and checkpoint.is_file:
-            options["checkpoint"] = self._shared(checkpoint)
-        return RankRun(self._agreement, *given, **options)
+            options = dataclasses.replace(options, checkpoint=self._shared(checkpoint))
+        return RankRun(self._agreement, oracle, method, x0, options)
 
     def _shared(self, checkpoint: Checkpoint) -> Checkpoint:
         """Rank 0 writes it: x is the same on all."""
@@ -207,7 +202,7 @@ class PartsOracle(Oracle):
         super().__init__(_SameValue(source, agreement), agreement.interrupts)
         self._agreement = agreement
 
-    def _sample(self, x: Array, value: Any, answer: Array) -> Sample:
+    def _sample(self, x: Array, value: Unchecked, answer: Array) -> Sample:
         make = super()._sample
         if not (self.fused and self.has_values):
             return make(x, value, answer)
@@ -230,42 +225,36 @@ class RankRun(Run):
         oracle: Oracle,
         method: Method,
         x0: Array,
-        *,
-        stop: Criterion,
-        callback: Callback | None,
-        checkpoint: Checkpoint | None,
-        trace: Trace | None,
-        resume: RunState | None,
-        **options: Any,
+        options: RunOptions,
     ):
         self._agreement, ranks = agreement, agreement.ranks
+        checkpoint, resume, stop = options.checkpoint, options.resume, options.stop
         same: dict[str, object] = {
             "method": method.description(),
-            "tol": options["tol"],
-            "seed": options["seed"],
+            "tol": options.tol,
+            "seed": options.seed,
             "checkpoint": None if checkpoint is None else checkpoint.shared_settings,
             "resume": None if resume is None else f"at iteration {resume.progress.nit}",
-            "interrupts": options["raises_interrupts"],
-            "Trace(values)": trace is not None and trace.values,
+            "interrupts": options.raises_interrupts,
+            "Trace(values)": options.trace is not None and options.trace.values,
             **{type(part).__name__: part for part in _parts(stop) if type(part) is not WallTime},
         }
-        if own := [name for name, part in same.items() if _has(_is_of_the_user, part)]:
+        if own := [name for name, part in same.items() if _is_of_the_user(part)]:
             same |= dict.fromkeys(own, "a criterion of the user's own")
         require_same(ranks, same)
-        asks = callback is not None or bool(own)
-        timed = _has(lambda part: isinstance(part, WallTime), stop)
+        asks = options.callback is not None or bool(own)
+        timed = any(isinstance(leaf, WallTime) for leaf in leaves(stop))
         timed = timed or (checkpoint is not None and checkpoint.by_shared_clock)
         asks, timed = ranks.all_reduce(np.array([asks, timed], np.float64), "max") > 0.0
-        if asks:
-            callback = callback or _nothing
         agreement.shares_clock = bool(timed)
+        callback = options.callback or (_nothing if asks else None)
         stop = _with_shortest_time(ranks, stop)
-        options |= {"callback": callback, "checkpoint": checkpoint, "trace": trace}
-        super().__init__(oracle, method, x0, stop=stop, resume=resume, **options)
+        options = dataclasses.replace(options, stop=stop, callback=callback)
+        super().__init__(oracle, method, x0, options)
 
-    def _resume(self, saved: RunState, tol: float | None) -> None:
+    def _resume(self, saved: RunState) -> None:
         self._agreement.set_clock(saved.progress.time)
-        super()._resume(saved, tol)
+        super()._resume(saved)
 
     def _advance(self) -> None:
         self._agreement.start_clock()
@@ -322,16 +311,10 @@ def _parts(stop: Criterion) -> tuple[Criterion, ...]:
     return stop.parts if type(stop) is AnyOf else (stop,)
 
 
-def _has(test: Callable[[object], bool], part: object) -> bool:
-    """Does the test hold for a criterion, or for a part of it?"""
-    if isinstance(part, AnyOf):
-        return any(_has(test, each) for each in part.parts)
-    return test(part)
-
-
 def _is_of_the_user(part: object) -> bool:
-    """May this criterion differ from rank to rank?"""
-    return isinstance(part, Criterion) and not type(part).__module__.startswith("momentous.")
+    """May this criterion, or a part of it, differ from rank to rank?"""
+    kinds = [type(leaf) for leaf in leaves(part)] if isinstance(part, Criterion) else []
+    return any(not kind.__module__.startswith("momentous.") for kind in kinds)
 
 
 def _with_shortest_time(ranks: Ranks, stop: Criterion) -> Criterion:

@@ -6,20 +6,24 @@ import atexit
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import array_api_compat
 import numpy as np
 
-from momentous.core.space import to_numpy
-from momentous.distributed.ranks import TIMEOUT, Array, Operation, Ranks
+from momentous.core.space import Array, to_numpy
+from momentous.distributed.ranks import TIMEOUT, Operation, Ranks
 from momentous.io.optional import require
+from momentous.io.types import AnyArray
 
-EAGER = 200  # looks at a call before the rank begins to sleep between them
-SLEEP = 2e-5  # seconds of the first sleep; they grow
-LONGEST_SLEEP = 2e-3
-NEWS = 77  # the tag of a message that says that a rank has failed
-LAST_WORDS = 4.0  # seconds at the end for all ranks to print their messages
+if TYPE_CHECKING:
+    from mpi4py.MPI import Intracomm, Request
+
+TESTS_BEFORE_SLEEP = 200  # looks at a call before the rank begins to sleep between them
+FIRST_SLEEP_SECONDS = 2e-5  # seconds of the first sleep; they grow
+LONGEST_SLEEP_SECONDS = 2e-3
+FAILURE_TAG = 77  # the tag of a message that says that a rank has failed
+SHUTDOWN_GRACE_SECONDS = 4.0  # seconds at the end for all ranks to print their messages
 
 
 class MPI(Ranks):
@@ -38,13 +42,13 @@ class MPI(Ranks):
     cannot take that call back: at its end such a program is aborted, so that no rank stays behind.
     """
 
-    def __init__(self, communicator: Any = None, *, timeout: float = TIMEOUT) -> None:
+    def __init__(self, communicator: Intracomm | None = None, *, timeout: float = TIMEOUT) -> None:
         super().__init__()
         self._mpi = mpi = require("mpi4py.MPI", "mpi", "momentous.distributed.MPI")
         given = mpi.COMM_WORLD if communicator is None else communicator
         self._world, self._news = given.Dup(), given.Dup()
         self.rank, self.size = self._world.Get_rank(), self._world.Get_size()
-        self._sent: list[Any] = []  # messages on their way
+        self._sent: list[Request] = []  # messages on their way
         atexit.register(self._close)
         self._meet(timeout)
 
@@ -81,20 +85,20 @@ class MPI(Ranks):
     def _announce(self, message: str) -> None:
         for rank in range(self.size):
             if rank != self.rank:
-                self._sent.append(self._news.isend(message, rank, NEWS))
+                self._sent.append(self._news.isend(message, rank, FAILURE_TAG))
 
-    def _wait(self, call: str, request: Any) -> None:
+    def _wait(self, call: str, request: Request) -> None:
         """Wait for the other ranks, and for news of one that failed."""
-        for _ in range(EAGER):
+        for _ in range(TESTS_BEFORE_SLEEP):
             if request.Test():
                 return
-        begun, pause = time.monotonic(), SLEEP
+        begun, pause = time.monotonic(), FIRST_SLEEP_SECONDS
         while not request.Test():
-            if self._news.iprobe(tag=NEWS):
-                self._hear(self._news.recv(tag=NEWS))
+            if self._news.iprobe(tag=FAILURE_TAG):
+                self._hear(self._news.recv(tag=FAILURE_TAG))
             self._check(call, begun)
             time.sleep(pause)
-            pause = min(2 * pause, LONGEST_SLEEP)
+            pause = min(2 * pause, LONGEST_SLEEP_SECONDS)
         self._ended(begun)
 
     def _close(self) -> None:
@@ -104,20 +108,20 @@ class MPI(Ranks):
             return
         sys.stdout.flush()
         sys.stderr.flush()
-        end = time.monotonic() + LAST_WORDS
+        end = time.monotonic() + SHUTDOWN_GRACE_SECONDS
         everybody = self._news.Ibarrier()  # at the end, and not in a call of the user's own
         while self._broken or not everybody.Test():
             if time.monotonic() > end:
                 self._world.Abort(1)
-            time.sleep(LONGEST_SLEEP)
+            time.sleep(LONGEST_SLEEP_SECONDS)
 
 
-def _row(host: np.ndarray) -> int:
+def _row(host: AnyArray) -> int:
     """Entries of one row."""
     return int(np.prod(host.shape[1:], dtype=np.int64))
 
 
-def _like(host: np.ndarray, a: Array) -> Array:
+def _like(host: AnyArray, a: Array) -> Array:
     """The array in the library, and on the device, of ``a``."""
     if array_api_compat.is_numpy_array(a):
         return host

@@ -8,14 +8,14 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal, final
+from typing import Literal, final
 
 import array_api_compat
 import numpy as np
 
+from momentous.core.space import Array
 from momentous.version import __version__
 
-Array = Any
 Operation = Literal["sum", "max"]
 
 TIMEOUT = 1800.0
@@ -24,7 +24,7 @@ TIMEOUT = 1800.0
 RELEASE = f"momentous {__version__} with NumPy {np.__version__}"
 """What must be the same on all ranks: they compute alike, and send what the others expect."""
 
-PATIENCE = 2.0
+ANNOUNCEMENT_GRACE_SECONDS = 2.0
 """Seconds that a call may take to end once a rank has announced that it has failed."""
 
 
@@ -182,7 +182,7 @@ class Ranks(abc.ABC):
             self._heard = _News(int(part), int(rank), text, time.monotonic())
 
     @final
-    def _check(self, call: str, begun: float, patience: float = PATIENCE) -> None:
+    def _check(self, call: str, begun: float, patience: float = ANNOUNCEMENT_GRACE_SECONDS) -> None:
         """Raise where a call that began at that time waits in vain.
 
         Where all ranks leave a part of the program by exceptions of their own, as for an argument
@@ -233,7 +233,7 @@ class Ranks(abc.ABC):
         """How many of so many rows are on each rank, but for the last ranks, which have fewer."""
         return -(-count // self.size)
 
-    def share(self, count: int) -> slice:
+    def share(self, count: int) -> slice[int, int]:
         """Which of so many rows are this rank's in ``reduce_scatter``."""
         block = self.block(count)
         return slice(min(self.rank * block, count), min((self.rank + 1) * block, count))

@@ -8,19 +8,25 @@ import datetime
 import os
 import time
 from collections.abc import Sequence
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import array_api_compat
 import numpy as np
 
-from momentous.core.space import to_numpy
-from momentous.distributed.ranks import TIMEOUT, Array, Operation, RankError, Ranks
+from momentous.core.space import Array, to_numpy
+from momentous.distributed.ranks import TIMEOUT, Operation, RankError, Ranks
 from momentous.distributed.torch_setup import set_up
 from momentous.io.optional import require
+from momentous.io.types import AnyFunction
 
-LOOK = 0.2  # seconds between two looks at what the other ranks have announced
-SLEEP = 2e-5  # seconds of the first sleep while a GPU works; they grow
-LAST_WORDS = 2.0  # seconds that a rank which is gone may take to be heard of
+if TYPE_CHECKING:
+    import torch
+    from torch.distributed import ProcessGroup, Work
+
+LOOK_SECONDS = 0.2  # seconds between two looks at what the other ranks have announced
+FIRST_SLEEP_SECONDS = 2e-5  # seconds of the first sleep while a GPU works; they grow
+SHUTDOWN_GRACE_SECONDS = 2.0  # seconds that a rank which is gone may take to be heard of
 
 
 class Torch(Ranks):
@@ -50,7 +56,7 @@ class Torch(Ranks):
 
     def __init__(
         self,
-        group: Any = None,
+        group: ProcessGroup | None = None,
         *,
         backend: str | None = None,
         timeout: float = TIMEOUT,
@@ -118,7 +124,7 @@ class Torch(Ranks):
         with contextlib.suppress(RuntimeError):  # the store goes down with rank 0
             self._store.set(self._key, message)
 
-    def _tensor(self, a: Array, *, copy: bool = False) -> Any:
+    def _tensor(self, a: Array, *, copy: bool = False) -> torch.Tensor:
         """The array as a contiguous tensor that the engine can send."""
         torch = self._torch
         if array_api_compat.is_torch_array(a):
@@ -136,7 +142,7 @@ class Torch(Ranks):
             return tensor.cpu()
         return tensor.clone(memory_format=torch.contiguous_format) if copy else tensor.contiguous()
 
-    def _wait(self, call: str, work: Any, on_gpu: bool) -> None:
+    def _wait(self, call: str, work: Work, on_gpu: bool) -> None:
         """Wait for the other ranks, and for news of one that failed."""
         begun = time.monotonic()
         while not self._done(call, work, on_gpu):
@@ -144,16 +150,16 @@ class Torch(Ranks):
             self._check(call, begun)
         self._ended(begun)
 
-    def _done(self, call: str, work: Any, on_gpu: bool) -> bool:
+    def _done(self, call: str, work: Work, on_gpu: bool) -> bool:
         """Is the call over, now or within a short time?"""
-        end, pause = time.monotonic() + LOOK, SLEEP
+        end, pause = time.monotonic() + LOOK_SECONDS, FIRST_SLEEP_SECONDS
         # NCCL takes a wait that ends too early for a failure.
         while on_gpu and not work.is_completed() and time.monotonic() < end:
             time.sleep(pause)
             pause *= 1.5
         if on_gpu and not work.is_completed():
             return False
-        failure = _outcome(work, None if on_gpu else LOOK)
+        failure = _outcome(work, None if on_gpu else LOOK_SECONDS)
         if failure is not None and not work.is_completed() and "timed out" in failure.lower():
             return False
         if failure is not None:
@@ -179,10 +185,10 @@ class Torch(Ranks):
     def _lost(self, call: str, failure: str) -> RankError:
         """The connection is gone, and perhaps there are last words of the rank that went."""
         begun = time.monotonic()
-        while time.monotonic() - begun < LAST_WORDS:
+        while time.monotonic() - begun < SHUTDOWN_GRACE_SECONDS:
             self._look()
             self._check(call, begun, patience=0.0)
-            time.sleep(LOOK / 4)
+            time.sleep(LOOK_SECONDS / 4)
         self._broken = "a rank has ended or was killed"
         why = " ".join(failure.split())[:200]
         return RankError(f"rank {self.rank} lost the others in {call}: {self._broken} ({why})")
@@ -192,7 +198,7 @@ class Torch(Ranks):
             self._dist.destroy_process_group()
 
 
-def _outcome(work: Any, seconds: float | None) -> str | None:
+def _outcome(work: Work, seconds: float | None) -> str | None:
     """The message of a call that has failed, or is not over after so many seconds; or None."""
     try:
         work.wait(*([] if seconds is None else [datetime.timedelta(seconds=seconds)]))
@@ -201,7 +207,7 @@ def _outcome(work: Any, seconds: float | None) -> str | None:
     return None
 
 
-def _backend(torch: Any) -> str:
+def _backend(torch: ModuleType) -> str:
     """Gloo, and NCCL where every process of this machine can have a GPU of its own."""
     processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     if not torch.cuda.is_available() or torch.cuda.device_count() < processes:
@@ -210,11 +216,12 @@ def _backend(torch: Any) -> str:
     return "cpu:gloo,cuda:nccl"
 
 
-def _of(module: Any, name: str, older_name: str) -> Any:
-    return getattr(module, name, None) or getattr(module, older_name)
+def _of(module: ModuleType, name: str, older_name: str) -> AnyFunction:
+    found: AnyFunction = getattr(module, name, None) or getattr(module, older_name)
+    return found
 
 
-def _like(tensor: Any, a: Array) -> Array:
+def _like(tensor: torch.Tensor, a: Array) -> Array:
     """The tensor as an array of the library, and on the device, of ``a``."""
     if array_api_compat.is_torch_array(a):
         return tensor.to(a.device)

@@ -12,10 +12,14 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from types import ModuleType
+from typing import TYPE_CHECKING, TypeVar
 
 from momentous.distributed.ranks import RankError
 from momentous.io.logs import notify
+
+if TYPE_CHECKING:
+    from torch.distributed import Store
 
 T = TypeVar("T")
 LOGGER = logging.getLogger("momentous.distributed")
@@ -31,7 +35,7 @@ SETUP_TIMEOUT = 60.0
 VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
-def set_up(dist: Any, backend: str, timeout: float, setup_timeout: float | None) -> None:
+def set_up(dist: ModuleType, backend: str, timeout: float, setup_timeout: float | None) -> None:
     """Make the default group of torch.distributed; ``timeout`` is ours for one call in it."""
     rank, size, port = (whole_number(name) for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"))
     host = _variable("MASTER_ADDR")
@@ -77,7 +81,7 @@ def _seconds() -> float:
         raise ValueError(f"{TIMEOUT_VARIABLE}={text!r} is not a number of seconds") from None
 
 
-def _store(dist: Any, host: str, port: int, rank: int, size: int, seconds: float) -> Any:
+def _store(dist: ModuleType, host: str, port: int, rank: int, size: int, seconds: float) -> Store:
     """The store through which the ranks find each other, as ``env://`` of PyTorch makes it."""
     has_agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"  # torchrun has the store
     store = dist.TCPStore(
@@ -98,7 +102,7 @@ def _store(dist: Any, host: str, port: int, rank: int, size: int, seconds: float
     return dist.PrefixStore(f"momentous/restart-{restarts}", store)
 
 
-def _meet(store: Any, rank: int, size: int, wait: _Wait) -> None:
+def _meet(store: Store, rank: int, size: int, wait: _Wait) -> None:
     """Wait until all ranks have begun."""
     key = "momentous/begun/{}".format
     try:

@@ -12,31 +12,28 @@ _TABLE = "border-collapse: collapse; font-size: 90%"
 _CELL = "padding: 1px 10px 1px 0; text-align: left; vertical-align: top"
 
 
-def shown(value: object) -> str:
+def format_value(value: object) -> str:
     """A number with six digits, or any other thing, as text."""
     if isinstance(value, float):
         return f"{value:.6g}"
     return f"{value:,}" if type(value) is int else str(value)
 
 
+def _cell(tag: str, value: object) -> str:
+    return f'<{tag} style="{_CELL}">{html.escape(format_value(value))}</{tag}>'
+
+
 def facts_table(title: str, facts: Mapping[str, object], note: str = "") -> str:
     """A title, a sentence, and names with values."""
-    rows = "".join(
-        f'<tr><th style="{_CELL}">{html.escape(name)}</th>'
-        f'<td style="{_CELL}">{html.escape(shown(value))}</td></tr>'
-        for name, value in facts.items()
-    )
+    rows = "".join(f"<tr>{_cell('th', name)}{_cell('td', facts[name])}</tr>" for name in facts)
     sentence = f"<div>{html.escape(note)}</div>" if note else ""
     return f'<div><b>{html.escape(title)}</b>{sentence}<table style="{_TABLE}">{rows}</table></div>'
 
 
 def table(headings: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
     """Rows under headings."""
-    head = "".join(f'<th style="{_CELL}">{html.escape(each)}</th>' for each in headings)
-    body = "".join(
-        "<tr>" + "".join(f'<td style="{_CELL}">{html.escape(shown(x))}</td>' for x in row) + "</tr>"
-        for row in rows
-    )
+    head = "".join(_cell("th", each) for each in headings)
+    body = "".join(f"<tr>{''.join(_cell('td', each) for each in row)}</tr>" for row in rows)
     return f'<table style="{_TABLE}"><tr>{head}</tr>{body}</table>'
 
 
@@ -64,7 +61,7 @@ def curve(values: Sequence[float], label: str) -> str:
         f"{HEIGHT - MARGIN - (HEIGHT - 2 * MARGIN) * _share(scale(y), bottom, top):.1f}"
         for k, y in kept
     )
-    note = f"{label} from {shown(known[0][1])} to {shown(known[-1][1])}"
+    note = f"{label} from {format_value(known[0][1])} to {format_value(known[-1][1])}"
     note += ", logarithmic scale" if logarithmic else ""
     return (
         f'<figure style="margin: 0"><svg role="img" aria-label="{html.escape(note)}" '

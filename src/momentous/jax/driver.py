@@ -195,7 +195,7 @@ class Driver:
             down = stopping.falls_for_ever(m, *scale, fall, grad_norm, square)
             return down | stopping.overflows(square, m.largest)
 
-        far = fall > stopping.BEYOND * state.start_norm
+        far = fall > stopping.DIVERGENCE_FACTOR * state.start_norm
         return m.case(jnp.asarray(False), (far | (iterations % 32 == 0), look))
 
     def _may_end(self, state: State) -> Any:

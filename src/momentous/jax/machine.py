@@ -12,7 +12,7 @@ from jax.custom_batching import custom_vmap
 from jax.extend.core import jaxpr_as_fun
 from jax.scipy.linalg import solve_triangular
 
-from momentous.core.array_machine import ArrayMachine
+from momentous.core.array_machine import ArrayMachine, Number
 from momentous.core.box import Box
 from momentous.core.machine import Branch, R
 from momentous.core.oracle import Sample
@@ -34,7 +34,7 @@ def register_records() -> None:
 _REGISTERED: set[type] = set()
 
 
-def number(value: Any) -> jax.Array:
+def number(value: Number) -> jax.Array:
     """A number of the dtype of sums, and of all that decides something: the widest that JAX has
     switched on."""
     return jnp.asarray(value, float)
@@ -157,7 +157,7 @@ class Compiled(ArrayMachine):
                 after[i] = leaf
         return after
 
-    def any(self, condition: Any) -> Any:
+    def any(self, condition: Number) -> Number:
         """Does it hold in a lane?"""
         return _any_lane(condition) if self.lanes else condition
 
@@ -179,7 +179,7 @@ class Compiled(ArrayMachine):
     def passed_on(self, ask: Any, rule: Any) -> Any:
         return type(ask)(ask.point, ask.need, ask.again)
 
-    def choose(self, condition: Any, a: Any, b: Any) -> Any:
+    def choose(self, condition: Number, a: Number, b: Number) -> Any:
         """Of two samples, the one without a gradient gets that of the other in its place."""
         if isinstance(a, Sample) and (a.gradient is None) != (b.gradient is None):
             gradient = b.gradient if a.gradient is None else a.gradient
@@ -189,10 +189,10 @@ class Compiled(ArrayMachine):
     def same(self, a: jax.Array, b: jax.Array) -> jax.Array:
         return jnp.all(a == b)
 
-    def no(self, condition: Any) -> Any:
+    def no(self, condition: Number) -> Number:
         return jnp.logical_not(condition)
 
-    def where(self, condition: Any, a: Any, b: Any) -> Any:
+    def where(self, condition: Number, a: Number, b: Number) -> Number:
         return jnp.where(condition, a, b)
 
     isfinite = staticmethod(jnp.isfinite)
@@ -203,13 +203,13 @@ class Compiled(ArrayMachine):
     inner = staticmethod(inner)
     norm = staticmethod(norm)
 
-    def column(self, weight: Any) -> Any:
+    def column(self, weight: Number) -> Number:
         return jnp.asarray(weight).astype(self.dtype)
 
-    def floor(self, a: Any) -> Any:
+    def floor(self, a: Number) -> Number:
         return jnp.floor(a).astype(int)
 
-    def rounded(self, a: Any, bits: int) -> Any:
+    def rounded(self, a: Number, bits: int) -> Number:
         mantissa, exponent = jnp.frexp(a)
         return jnp.ldexp(jnp.round(mantissa * 2**bits), exponent - bits)
 
@@ -220,7 +220,7 @@ class Compiled(ArrayMachine):
             return ArrayMatrix.unknown(self, here)
         return ArrayPairs.unknown(self, here, most)
 
-    def needs(self, condition: Any) -> bool:
+    def needs(self, condition: Number) -> bool:
         return True
 
     def entries(self, vector: jax.Array) -> jax.Array:
@@ -232,12 +232,12 @@ class Compiled(ArrayMachine):
     def matmul(self, a: jax.Array, b: jax.Array) -> jax.Array:
         return jnp.matmul(a, b, precision="highest", preferred_element_type=self.wide)
 
-    def put(self, rows: jax.Array, i: Any, pair: jax.Array, use: Any) -> jax.Array:
+    def put(self, rows: jax.Array, i: Number, pair: jax.Array, use: Number) -> jax.Array:
         before = jax.lax.dynamic_index_in_dim(rows, i, 1, keepdims=False)
         return jax.lax.dynamic_update_index_in_dim(rows, jnp.where(use, pair, before), i, 1)
 
     def in_pieces(
-        self, work: Callable[..., Any], changed: Any, whole: jax.Array, *given: Any
+        self, work: Callable[..., Any], changed: Number, whole: jax.Array, *given: Any
     ) -> Any:
         """The matrices without what the work takes off, as a product; and what else it finds."""
         columns, rows, found = work(self, whole, *given)
@@ -266,7 +266,7 @@ class Compiled(ArrayMachine):
         shapes = jax.eval_shape(begin)
         return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)  # type: ignore[no-any-return]
 
-    def displaced(self, x: jax.Array, radius: Any, seed: int, draw: Any) -> jax.Array:
+    def displaced(self, x: jax.Array, radius: Number, seed: int, draw: Number) -> jax.Array:
         of_share, of_direction = jax.random.split(jax.random.fold_in(self.key, draw))
         direction = jax.random.normal(of_direction, x.shape, x.dtype)
         share = jax.random.uniform(of_share, dtype=self.wide) ** (1 / max(self.dimension, 1))
@@ -274,12 +274,12 @@ class Compiled(ArrayMachine):
 
 
 @custom_vmap  # type: ignore[untyped-decorator]
-def _any_lane(condition: Any) -> Any:
+def _any_lane(condition: Number) -> Any:
     return condition
 
 
 @_any_lane.def_vmap  # type: ignore[untyped-decorator]
-def _any_of(size: int, in_batched: list[bool], condition: Any) -> tuple[Any, bool]:
+def _any_of(size: int, in_batched: list[bool], condition: Number) -> tuple[Any, bool]:
     return jnp.any(condition, 0) if in_batched[0] else condition, False
 
 

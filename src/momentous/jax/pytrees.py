@@ -13,7 +13,7 @@ from momentous import api
 from momentous.core.loop import IntermediateResult, Run
 from momentous.core.result import Result
 from momentous.core.status import Status
-from momentous.display import finished
+from momentous.display import finish_and_show
 from momentous.jax.flat import Flat, Tree
 from momentous.scipy_options import of_whole_run
 
@@ -173,7 +173,7 @@ def minimize(
     asked = of_whole_run(options)
     run = iterate(fun, x0, args, has_aux=has_aux, _caller=api.minimize, **options)
     try:
-        finished(run._run, asked)
+        finish_and_show(run._run, asked)
     except KeyboardInterrupt as error:
         if hasattr(error, "result"):
             error.result = run.result  # with trees

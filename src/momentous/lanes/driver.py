@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from momentous.core.acceptance import final_limit, lowest_first, rises, verify_success
+from momentous.core.array_machine import Number
 from momentous.core.machine import Host
 from momentous.core.oracle import Sample
 from momentous.core.record import record
@@ -19,7 +20,7 @@ from momentous.core.space import Array
 from momentous.core.status import Ending, Status
 from momentous.core.step import Report
 from momentous.core.stopping import (
-    BEYOND,
+    DIVERGENCE_FACTOR,
     Criterion,
     Evaluations,
     GradientNorm,
@@ -42,20 +43,20 @@ class Batch:
 
     memory: Any  # the rule's
     shown: Sample  # the point that was reported last ...
-    has_shown: Any  # ... in the iteration under way
+    has_shown: Number  # ... in the iteration under way
     best: Sample  # the reported point with the smallest gradient
     last: Sample  # the point that was evaluated last
-    start_value: Any
-    start_norm: Any
-    start_size: Any
-    nfev: Any  # evaluations of value and gradient
-    nit: Any
-    best_nit: Any
-    restarts: Any
-    level: Any  # as in `Progress`
-    level_fun: Any
-    started: Any  # is all known that the first iteration needs?
-    code: Any
+    start_value: Number
+    start_norm: Number
+    start_size: Number
+    nfev: Number  # evaluations of value and gradient
+    nit: Number
+    best_nit: Number
+    restarts: Number
+    level: Number  # as in `Progress`
+    level_fun: Number
+    started: Number  # is all known that the first iteration needs?
+    code: Number
 
 
 class Asked(NamedTuple):
@@ -63,7 +64,7 @@ class Asked(NamedTuple):
 
     point: Array
     known: Sample  # what is known there ...
-    free: Any  # ... in these lanes, where nothing is to be evaluated
+    free: Number  # ... in these lanes, where nothing is to be evaluated
     work: Ask  # the pass over the gradient that the rule has asked for, if any
 
 
@@ -77,7 +78,7 @@ class Driver:
     ):  # fmt: skip
         self.m, self.rule, self.goal, self.noun = m, rule, Goal(tol, seed), m.noun
         self.values = values  # that an evaluation takes
-        goal = rule.default_tolerance if tol is None else tol
+        goal = rule.tolerance_for(tol)
         self.tolerance = float(goal) if goal and rule.stops_at_tolerance else -math.inf
         self.target = -math.inf if target is None else float(target)
         self.max_evaluations = math.inf if max_evaluations is None else max_evaluations
@@ -163,7 +164,7 @@ class Driver:
         accepted = rule.accepted(memory)
         small = ended & (shown.grad_norm <= self.tolerance) & m.isfinite(value)
         lowest = m.where(value <= accepted.value, value, accepted.value)
-        falls = batch.start_value - lowest > BEYOND * batch.start_norm
+        falls = batch.start_value - lowest > DIVERGENCE_FACTOR * batch.start_norm
         ends = (outcome.status != RUNNING) | (value <= self.target) | falls
         ends = (
             ends | (self.values * batch.nfev >= self.max_evaluations) | (nit >= self.max_iterations)
@@ -171,10 +172,10 @@ class Driver:
         ends = ends | ((nit % 32 == 0) & m.no(m.inner(shown.point, shown.point) < m.largest))
         if rule.ends_at_noise:
             ends = ends | rests(after.level, nit - best_nit)
-        code: Any = m.where(ended & ends, MAY_END, GOES_ON)
+        code: Number = m.where(ended & ends, MAY_END, GOES_ON)
         return m.but(after, code=m.case(code, (small, lambda: self._converged(after, small, code))))
 
-    def _converged(self, batch: Batch, small: Any, code: Any) -> Any:
+    def _converged(self, batch: Batch, small: Number, code: Number) -> Number:
         """May these runs end at a small gradient?  Where f has risen it is not said here."""
         m, rule, shown = self.m, self.rule, batch.shown
         limit = rule.rise_limit(m, batch.memory, shown)

@@ -15,11 +15,10 @@ from momentous.core.admission import (
     both_of,
     explain_read_only,
     levels_to_the_user,
-    places_in_box,
-    slopes_by_places,
     written_into,
 )
 from momentous.core.box import Box
+from momentous.core.sources import places_in_box, slopes_by_places
 from momentous.core.space import Array, set_writable, to_numpy
 
 

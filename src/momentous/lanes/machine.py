@@ -16,10 +16,10 @@ from typing import Any
 import array_api_compat
 import numpy as np
 
-from momentous.core.array_machine import ArrayMachine
+from momentous.core.array_machine import ArrayMachine, Number
 from momentous.core.box import Box, HostBox
 from momentous.core.machine import Branch, Host, Numbers, R
-from momentous.core.record import RECORDS, copied
+from momentous.core.record import RECORDS, shallow_copy
 from momentous.core.space import Array, Space, to_numpy
 from momentous.methods.classical.matrix import ArrayMatrix
 from momentous.methods.classical.pairs import ArrayPairs
@@ -124,7 +124,7 @@ class Lanes(ArrayMachine):
             self._hosts[lane] = Host.of(space)
         return self._hosts[lane]
 
-    def full(self, value: Any) -> Array:
+    def full(self, value: Number) -> Array:
         """A number in every lane."""
         dtype = self.wide if isinstance(value, float) else self.whole
         return self.xp.full((self.size,), value, dtype=dtype, device=self.device)
@@ -165,7 +165,7 @@ class Lanes(ArrayMachine):
         self.guesses.skipped.append((key, self.xp.any(mask)))
         return 0, None
 
-    def _merge(self, mask: Any, new: Any, before: Any, result: Any, seen: Any = None) -> Any:
+    def _merge(self, mask: Number, new: Any, before: Any, result: Any, seen: Any = None) -> Any:
         """``result`` with what is new against ``before``, where the mask says so.
 
         What several fields share (a sample, an array) is merged once, and shared again.
@@ -187,7 +187,7 @@ class Lanes(ArrayMachine):
         if names is not None:
             if type(before) is not kind:  # as where nothing was known before
                 before = result
-            merged = copied(result)
+            merged = shallow_copy(result)
             for name in names:
                 old, found = getattr(before, name), getattr(result, name)
                 setattr(merged, name, self._merge(mask, getattr(new, name), old, found, seen))
@@ -198,12 +198,12 @@ class Lanes(ArrayMachine):
             return kind(*merged) if hasattr(kind, "_fields") else tuple(merged)
         return self._select(mask, new, result)
 
-    def _select(self, mask: Array, a: Any, b: Any) -> Any:
+    def _select(self, mask: Array, a: Number, b: Number) -> Any:
         """Numbers, vectors or matrices, lane by lane."""
         ndim = max(getattr(a, "ndim", 1), getattr(b, "ndim", 1))
         return self.where(mask[(..., *[None] * (ndim - 1))] if ndim > 1 else mask, a, b)
 
-    def choose(self, condition: Any, a: Any, b: Any) -> Any:
+    def choose(self, condition: Number, a: Number, b: Number) -> Any:
         """Of two samples, the one without a gradient gets that of the other in its place."""
         if condition is False:
             return b
@@ -216,10 +216,10 @@ class Lanes(ArrayMachine):
 
     # Numbers.  A number of Python's stays one where it can.
 
-    def no(self, condition: Any) -> Any:
+    def no(self, condition: Number) -> Number:
         return not condition if isinstance(condition, bool) else ~condition
 
-    def where(self, condition: Any, a: Any, b: Any) -> Any:
+    def where(self, condition: Number, a: Number, b: Number) -> Number:
         if isinstance(condition, bool) or a is b:
             return a if condition is True or a is b else b
         if isinstance(a, PLAIN) and isinstance(b, PLAIN):
@@ -228,38 +228,38 @@ class Lanes(ArrayMachine):
             a, b = self._number(a, b), self._number(b, a)
         return self.xp.where(condition, a, b)
 
-    def _number(self, value: Any, other: Any = True) -> Array:
+    def _number(self, value: Number, other: Number = True) -> Array:
         """As an array, of the kind that both have room in."""
         kinds = {type(value), type(other)}
         xp = self.xp
         dtype = self.wide if float in kinds else self.whole if int in kinds else xp.bool
         return xp.asarray(value, dtype=dtype, device=self.device)
 
-    def isfinite(self, a: Any) -> Any:
+    def isfinite(self, a: Number) -> Number:
         return math.isfinite(a) if isinstance(a, PLAIN) else self.xp.isfinite(a)
 
-    def minimum(self, a: Any, b: Any) -> Any:
+    def minimum(self, a: Number, b: Number) -> Number:
         """As Python's ``min``, where an argument is NaN too."""
         return self.where(b < a, b, a)
 
-    def maximum(self, a: Any, b: Any) -> Any:
+    def maximum(self, a: Number, b: Number) -> Number:
         return self.where(b > a, b, a)
 
-    def sqrt(self, a: Any) -> Any:
+    def sqrt(self, a: Number) -> Number:
         return math.sqrt(a) if isinstance(a, PLAIN) else self.xp.sqrt(a)
 
-    def power(self, a: Any, b: Any) -> Any:
+    def power(self, a: Number, b: Number) -> Number:
         if self.on_numpy:
             return np.float_power(a, b)  # that of the C library, as Python's is
         a, b = (self._number(x, 1.0) if isinstance(x, PLAIN) else x for x in (a, b))
         return self.xp.astype(a, self.wide) ** self.xp.astype(b, self.wide)
 
-    def floor(self, a: Any) -> Any:
+    def floor(self, a: Number) -> Number:
         if isinstance(a, PLAIN):
             return math.floor(a)
         return self.xp.astype(self.xp.floor(a), self.whole)
 
-    def rounded(self, a: Any, bits: int) -> Any:
+    def rounded(self, a: Number, bits: int) -> Number:
         if isinstance(a, PLAIN):
             return Numbers.rounded(a, bits)
         xp = self.xp if hasattr(self.xp, "frexp") else np
@@ -269,20 +269,20 @@ class Lanes(ArrayMachine):
 
     # Vectors.
 
-    def column(self, weight: Any) -> Any:
+    def column(self, weight: Number) -> Number:
         """A number to be multiplied by the entries of a vector."""
         if isinstance(weight, PLAIN):
             return weight
         return self.xp.astype(weight, self.dtype, copy=False)[..., None]
 
-    def inner(self, a: Array, b: Array) -> Any:
+    def inner(self, a: Array, b: Array) -> Number:
         xp = self.xp
         if a.dtype != self.wide:
             a, b = xp.astype(a, self.wide), xp.astype(b, self.wide)
         # NumPy's is BLAS, lane by lane, as on the host.
         return np.vecdot(a, b) if self.on_numpy else xp.sum(a * b, axis=-1)
 
-    def norm(self, a: Array) -> Any:
+    def norm(self, a: Array) -> Number:
         """Not finite as soon as an entry of ``a`` is not."""
         square = self.inner(a, a)
         root = self.xp.sqrt(square)
@@ -291,13 +291,13 @@ class Lanes(ArrayMachine):
         tiny = square < 1e-290  # squares of tiny entries underflow before the entries do
         return self.case(root, (tiny, lambda: self.xp.sqrt(self._shrunk(a)) * 2.0**-600))
 
-    def _shrunk(self, a: Array) -> Any:
+    def _shrunk(self, a: Array) -> Number:
         return self.inner(a * 2.0**600, a * 2.0**600)
 
-    def same(self, a: Array, b: Array) -> Any:
+    def same(self, a: Array, b: Array) -> Number:
         return self.xp.all(a == b, axis=-1)
 
-    def displaced(self, x: Array, radius: Any, seed: int, draw: Any) -> Array:
+    def displaced(self, x: Array, radius: Number, seed: int, draw: Number) -> Array:
         """Drawn on the host, as for single runs."""
         draws = np.broadcast_to(to_numpy(draw) if hasattr(draw, "shape") else draw, self.size)
         pairs = zip(to_numpy(x), draws.tolist(), strict=True)
@@ -339,7 +339,7 @@ class Lanes(ArrayMachine):
         m: Any = self  # without what bounds need
         return ArrayMatrix.unknown(m, here) if most is None else ArrayPairs.unknown(m, here, most)
 
-    def needs(self, condition: Any) -> bool:
+    def needs(self, condition: Number) -> bool:
         """Does it hold in a lane, as far as is known?"""
         if isinstance(condition, bool):
             return condition
@@ -359,7 +359,9 @@ class Lanes(ArrayMachine):
         ]
         return self.where(place[..., None, :, None], pair[..., :, None, :], rows)
 
-    def in_pieces(self, work: Callable[..., Any], changed: Any, whole: Array, *given: Any) -> Any:
+    def in_pieces(
+        self, work: Callable[..., Any], changed: Number, whole: Array, *given: Any
+    ) -> Any:
         """The matrices without what the work takes off, as a product; and what else it finds."""
         if not self.on_numpy:
             columns, rows, found = work(self, whole, *given)
@@ -397,7 +399,7 @@ def leaves(work: Callable[[Any], Any], tree: Any) -> Any:
     """A tree of records with something else in place of each array and number in it."""
     names = _field_names(type(tree))
     if names is not None:
-        made = copied(tree)
+        made = shallow_copy(tree)
         for name in names:
             setattr(made, name, leaves(work, getattr(tree, name)))
         return made

@@ -153,7 +153,7 @@ def minimize_many(
         rows = _inside(m, box, rows, resume is None)
         function.box = box
     content, arrays = saved.described(resume) if resume is not None else ({}, {})
-    saved_method = SimpleNamespace(**content) if content else None
+    saved_method: Any = SimpleNamespace(**content) if content else None
     rule = choose_method(method, parameters, saved_method, minimize_many)
     if box is not None:
         rule = in_box(rule)

@@ -16,7 +16,7 @@ from momentous.io.atomic import PathLike, require_writable
 from momentous.io.types import AnyArray, JsonObject
 from momentous.lowrank.backends import find_backend
 from momentous.lowrank.data import read_pairs
-from momentous.lowrank.data.queries import Query
+from momentous.lowrank.data.files.queries import Query
 from momentous.lowrank.data.ratings import Ratings
 from momentous.lowrank.data.read import Reading
 from momentous.lowrank.data.vocabulary import UNKNOWN, Vocabulary

@@ -192,7 +192,7 @@ class DescentMap(Method[MapMemory]):
             lowest=sample.value,
             radius=self.initial_radius or FIRST_RADIUS * norm,
             first_norm=norm,
-            tol=self.default_tolerance if tol is None else tol,
+            tol=self.tolerance_for(tol),
             scale=abs(sample.value),
             noise=NOISE * oracle.space.rounding * abs(sample.value),
             window_value=sample.value,

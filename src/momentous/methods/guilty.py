@@ -205,7 +205,7 @@ class ConvexUntilGuilty(Method[GuiltyMemory]):
         return GuiltyParameters(smoothness, alpha, eta, eps, inner_eps=inner, inner_cap=cap)
 
     def start(self, oracle: Oracle, x0: Array, tol: float | None, seed: int) -> Step[GuiltyMemory]:
-        p = self.resolved(self.default_tolerance if tol is None else tol)
+        p = self.resolved(self.tolerance_for(tol))
         here = oracle.gradient(x0)
         memory = GuiltyMemory(
             outer=here,

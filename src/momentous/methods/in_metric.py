@@ -184,7 +184,7 @@ class InMetric(Method[MetricMemory]):
         oracle.value(x0)
         sample = oracle.gradient(x0)
         seen, here, dual = self._centred(oracle, sample)
-        goal = self.default_tolerance if tol is None else tol
+        goal = self.tolerance_for(tol)
         inner = self.method.start(seen, here.point, dual * goal, seed)
         memory = MetricMemory(inner.memory, sample.point, seen.last, dual, goal, seed)
         return Step(memory, dataclasses.replace(_in_x(seen, inner.report), sample=sample))
@@ -202,7 +202,7 @@ class InMetric(Method[MetricMemory]):
 
     def with_new_tolerance(self, step: Step[MetricMemory], tol: float | None) -> Step[MetricMemory]:
         memory = step.memory
-        goal = self.default_tolerance if tol is None else tol
+        goal = self.tolerance_for(tol)
         inner = self.method.with_new_tolerance(Step(memory.inner, step.report), goal * memory.dual)
         return Step(dataclasses.replace(memory, inner=inner.memory, tol=goal), step.report)
 

@@ -235,7 +235,7 @@ class JinAGD(Method[JinMemory]):
         return r, int(wait), drop
 
     def start(self, oracle: Oracle, x0: Array, tol: float | None, seed: int) -> Step[JinMemory]:
-        p = self.resolved(self.default_tolerance if tol is None else tol, oracle.space.dimension)
+        p = self.resolved(self.tolerance_for(tol), oracle.space.dimension)
         sample = oracle.gradient(x0)
         memory = JinMemory(
             x=x0,

@@ -11,12 +11,12 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from momentous.core.admission import Answer, Source
 from momentous.core.machine import Host, Records
 from momentous.core.method import Method
 from momentous.core.oracle import NO_SAMPLE, Oracle, Sample
 from momentous.core.record import record
 from momentous.core.rule import GRADIENT, RUNNING, VALUE, Ask, Goal, Outcome, Rule
+from momentous.core.sources import Answer, Source
 from momentous.core.space import Array, Space
 from momentous.core.status import Ending, Status
 from momentous.core.step import RiseLimit, Step

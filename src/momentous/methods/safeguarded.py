@@ -256,7 +256,7 @@ class Safeguarded(Rule[SafeguardedMemory]):
         return SafeguardedMemory(fast, here, outcome, here, here.value, norm, guard, turn)
 
     def _wanted(self, tol: float | None) -> Any:
-        return self.default_tolerance if tol is None else tol
+        return self.tolerance_for(tol)
 
     def with_tolerance(self, m: Records, memory: SafeguardedMemory, tol: Any) -> SafeguardedMemory:
         fast, guaranteed = self._rules

@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 import torch
 
-from momentous.core.admission import Words
 from momentous.core.box import Sides, read_sides, sides_or_pairs
+from momentous.core.sources import Words
 from momentous.core.space import Array
 
 Closure = Callable[[], object]

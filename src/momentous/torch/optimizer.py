@@ -6,8 +6,7 @@ import itertools
 import math
 import os
 import warnings
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import torch
 from torch.optim.optimizer import ParamsT
@@ -22,6 +21,7 @@ from momentous.core.result import Result
 from momentous.core.space import Array, Space
 from momentous.core.stopping import Criterion, Progress
 from momentous.display import SHOWN
+from momentous.io.types import AnyFunction, Options
 from momentous.torch.flat import Closure, ClosureFunction, FlatParameters, kinds
 from momentous.torch.state import PackedState, pack_run, require_groups, unpack_run
 
@@ -147,7 +147,7 @@ class Optimizer(torch.optim.Optimizer):
         trace: bool = True,
         check_gradient: bool = False,
         bounds: object = None,
-        **parameters: Any,
+        **parameters: object,
     ):
         if isinstance(params, torch.nn.Module):
             raise TypeError(
@@ -159,7 +159,7 @@ class Optimizer(torch.optim.Optimizer):
                     f"{self._caller().__name__}() has no option {name!r}: {_TORCH_NAMES[name]}"
                 )
         self._asked = method, parameters
-        self._options: dict[str, Any] = {
+        self._options: Options = {
             "tol": tol,
             "max_iterations": max_iterations,
             "max_evaluations": max_evaluations,
@@ -185,7 +185,7 @@ class Optimizer(torch.optim.Optimizer):
     def progress(self) -> Progress | None:
         return None if self._run is None else self._run.progress
 
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
+    def add_param_group(self, param_group: Options) -> None:
         """Train more parameters: a new run begins with the next step, at the point reached."""
         for name in param_group:
             if name not in _OF_GROUPS:
@@ -251,7 +251,7 @@ class Optimizer(torch.optim.Optimizer):
         dimension = sum(tensor.numel() * (2 if tensor.is_complex() else 1) for tensor in trained)
         return chosen.for_costly_gradients(dimension, sum(tensor.nbytes for tensor in trained))
 
-    def _caller(self) -> Callable[..., object]:
+    def _caller(self) -> AnyFunction:
         """What the user has called, for errors."""
         return Optimizer
 
@@ -270,7 +270,7 @@ class Optimizer(torch.optim.Optimizer):
         names = [name for group in self.param_groups for name in group.get("param_names", ())]
         return list(zip(names or map(str, range(len(tensors))), tensors, strict=True))
 
-    def _bounds(self) -> Any:
+    def _bounds(self) -> object:
         """As given, or by name where groups have bounds."""
         named, given = iter(self._named()), self._options["bounds"]
         of_groups = {
@@ -373,7 +373,7 @@ class Optimizer(torch.optim.Optimizer):
 
     def __repr__(self) -> str:
         method, tol = self._method(None), self._options["tol"]
-        tol = method.default_tolerance if tol is None else tol
+        tol = method.tolerance_for(tol)
         typed = self._asked[0] if isinstance(self._asked[0], str) else None
         name = typed or ("auto" if self._asked[0] is None else method.name)
         where = "not begun" if self.progress is None else f"iteration {self.progress.nit}"
@@ -382,7 +382,7 @@ class Optimizer(torch.optim.Optimizer):
             f"{len(self._named())} tensors, {where}{', done' if self.done else ''}"
         )
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> Options:
         """The run as it stands, in ``"run"``, beside the groups: plain Python and tensors, so that
         ``torch.load(..., weights_only=True)`` reads it."""
         return {**super().state_dict(), "run": self._packed()}
@@ -393,7 +393,7 @@ class Optimizer(torch.optim.Optimizer):
     def _pack(self, state: RunState) -> PackedState:
         return pack_run(state, self._shown, self.param_groups)
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: Options) -> None:
         """Take over a run, to resume it in the next step.  Load the module's state too.
 
         A state that is damaged, or of another problem, is refused with a `CheckpointError`, and
@@ -409,16 +409,16 @@ class Optimizer(torch.optim.Optimizer):
         if run is not None:
             self._saved, self._shown = run, shown
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> Options:
         own = {"_asked": self._asked, "_options": self._options, "_shown": self._shown}
         return {**super().__getstate__(), **own, "_saved": self._packed()}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: Options) -> None:
         super().__setstate__(state)
         self.param_groups[:] = [_Group(group) for group in self.param_groups]
 
 
-class _Group(dict[str, Any]):
+class _Group(Options):
     """A parameter group, which says what is wrong where a scheduler looks for a learning rate."""
 
     def __missing__(self, key: str) -> object:

@@ -15,9 +15,9 @@ from momentous.core.checkpoint import (
     VERSION,
     CheckpointError,
     RunState,
-    packed,
-    sealed,
-    unpacked,
+    pack_state,
+    seal,
+    unpack_state,
 )
 from momentous.core.space import Array, Space, to_numpy
 from momentous.io.types import JsonObject
@@ -35,11 +35,11 @@ class PackedState(TypedDict):
 
 def pack_run(state: RunState, shown: Array | None, groups: list[JsonObject]) -> PackedState:
     """A run in tensors of its own; the groups are PyTorch's, as a state has them."""
-    tree, shared = packed(state)
+    tree, shared = pack_state(state)
     if shown is not None:
         shared[SHOWN] = to_numpy(shown)
     arrays = {name: array.copy() for name, array in shared.items()}
-    tree = sealed(tree | {"groups": _plain(groups)}, arrays)
+    tree = seal(tree | {"groups": _plain(groups)}, arrays)
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
     return {"version": VERSION, "tree": tree, "arrays": tensors}
 
@@ -55,7 +55,7 @@ def unpack_run(saved: PackedState, x: Array) -> tuple[RunState, Array | None]:
             )
         # Copies, since a memory may be updated in place.
         arrays = {name: a.detach().cpu().clone().numpy() for name, a in saved["arrays"].items()}
-        state = unpacked(saved["tree"], arrays, space)
+        state = unpack_state(saved["tree"], arrays, space)
         return state, space.from_numpy(arrays[SHOWN]) if SHOWN in arrays else None
     except CheckpointError as error:
         raise CheckpointError(f"the state {error}") from None

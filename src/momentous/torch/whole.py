@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import torch
 
@@ -17,6 +17,7 @@ from momentous.core.method import Method
 from momentous.core.result import Result, interrupt_with
 from momentous.core.stopping import Criterion
 from momentous.display import Display, take
+from momentous.io.types import AnyFunction, Options, Unchecked
 from momentous.torch.flat import Closure, ClosureFunction, FlatParameters, Named
 from momentous.torch.optimizer import Optimizer
 
@@ -47,7 +48,7 @@ def minimize(
     trace: bool = True,
     check_gradient: bool = False,
     bounds: object = None,
-    **method_parameters: Any,
+    **method_parameters: object,
 ) -> Result:
     """Train the parameters of a module until the gradient is small, or a limit is reached.
 
@@ -122,7 +123,7 @@ def minimize(
 class _OfMinimize(Optimizer):
     """An optimizer whose errors name `minimize`, which the user has called."""
 
-    def _caller(self) -> Callable[..., object]:
+    def _caller(self) -> AnyFunction:
         return minimize
 
 
@@ -145,7 +146,9 @@ def _to_the_end(
             optimizer.stop("the callback asked to stop")
 
 
-def certify(parameters: Parameters, loss: Closure, *, eps: float, **options: Any) -> Certificate:
+def certify(
+    parameters: Parameters, loss: Closure, *, eps: float, **options: Unchecked
+) -> Certificate:
     """Decide whether the parameters are a first-order or a second-order stationary point.
 
     The Hessian is multiplied by vectors, which takes two backward passes per product; where
@@ -182,7 +185,7 @@ def certify(parameters: Parameters, loss: Closure, *, eps: float, **options: Any
         flat.write(x)
         flat.drop_gradients()
     vectors = {name: getattr(found, name) for name in ("direction", "active", "multipliers")}
-    views: dict[str, Any] = {name: flat.views(a) for name, a in vectors.items() if a is not None}
+    views: Options = {name: flat.views(a) for name, a in vectors.items() if a is not None}
     return dataclasses.replace(found, **views)
 
 
@@ -199,7 +202,7 @@ def named(parameters: Parameters) -> Named:
             f"parameters is a {type(parameters).__name__}; it must be a module, a tensor, or "
             "several tensors, and the loss comes after it"
         )
-    listed: list[Any] = list(parameters)
+    listed: list[Unchecked] = list(parameters)
     pairs = [each if isinstance(each, tuple) else (str(i), each) for i, each in enumerate(listed)]
     if not pairs:
         raise ValueError("there are no parameters to train")

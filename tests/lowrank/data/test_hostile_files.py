@@ -13,7 +13,8 @@ import pytest
 import scipy.sparse
 
 from momentous.lowrank import RatingsFileError, read_ratings
-from momentous.lowrank.data import Limits, cache, sources
+from momentous.lowrank.data import Limits
+from momentous.lowrank.data.files import cache, sources
 
 pytest.importorskip("duckdb")
 

@@ -74,11 +74,8 @@ def test_large_ids_do_not_merge_users_in_pairs(kind):
 
 
 @pytest.mark.parametrize("kind", ["csv", "dat", "jsonl", "parquet", "pandas", "polars", "arrow"])
-@pytest.mark.parametrize("few", [True, False])
-def test_large_ids_do_not_merge_users_in_files_and_tables(tmp_path, monkeypatch, kind, few):
+def test_large_ids_do_not_merge_users_in_files_and_tables(tmp_path, kind):
     pytest.importorskip("duckdb")
-    if not few:  # ids are numbered by SQL
-        monkeypatch.setattr("momentous.lowrank.data.tables.FEW", 0)
     path, between = tmp_path / f"r.{kind}", "::" if kind == "dat" else ","
     rows = list(zip(LARGE, ITEMS, [1, 2, 3, 4], strict=True))
     if kind in ("csv", "dat"):

@@ -1,12 +1,14 @@
-"""Files of numbers are read at once exactly as line by line, or line by line."""
+"""Ids that are tried as numbers are the ids that are read as texts."""
 
+import dataclasses
 import warnings
 
 import numpy as np
 import pytest
 
 from momentous.lowrank import RatingsFileError, read_ratings
-from momentous.lowrank.data import Limits, numbers
+from momentous.lowrank.data import Limits
+from momentous.lowrank.data.files import scans
 
 pytest.importorskip("duckdb")
 
@@ -21,14 +23,18 @@ ENDS = ["\n", "\n", "\n", "\r\n"]
 
 @pytest.fixture
 def both(tmp_path, monkeypatch):
-    """Read a text as it comes and line by line; say whether it was read at once."""
-    taken = []
-    at_once = numbers.Numbers.read
+    """Read a text as it comes, and with ids that are texts at first; were they read as numbers?"""
+    numbers = []
+    read = scans.read_triples
 
-    def watched(self, connection):
-        found = at_once(self, connection)
-        taken.append(found is not None)
+    def watched(scan, work):
+        found = read(scan, work)
+        numbers.append(not any(isinstance(one, scans.Texts) for one in found[:2]))
         return found
+
+    def as_texts(scan, work):
+        texts = {side: getattr(scan, side)._replace(number=None) for side in ("user", "item")}
+        return read(dataclasses.replace(scan, **texts), work)
 
     def outcome(path, **options):
         with warnings.catch_warnings(record=True) as said:
@@ -45,11 +51,11 @@ def both(tmp_path, monkeypatch):
     def both(text, name="r.csv", **options):
         path = tmp_path / name
         path.write_bytes(text.encode())
-        taken.clear()
-        monkeypatch.setattr(numbers.Numbers, "read", watched)
+        numbers.clear()
+        monkeypatch.setattr("momentous.lowrank.data.read.read_triples", watched)
         found = outcome(path, **options)
-        used = bool(taken) and all(taken)
-        monkeypatch.setattr(numbers.Numbers, "read", lambda self, connection: None)
+        used = bool(numbers) and all(numbers)
+        monkeypatch.setattr("momentous.lowrank.data.read.read_triples", as_texts)
         assert found == outcome(path, **options), text
         return found, used
 
@@ -74,7 +80,7 @@ def lines_of(rng, count, odd, fields=4):
 @pytest.mark.slow
 @pytest.mark.parametrize("delimiter", [",", "::", "\t", ";", "|"])
 @pytest.mark.parametrize("odd", [0.0, 0.03, 0.3])
-def test_at_once_and_by_lines_give_the_same(both, delimiter, odd):
+def test_numbers_first_and_texts_give_the_same(both, delimiter, odd):
     rng = np.random.default_rng([len(delimiter), ord(delimiter[0]), int(100 * odd)])
     used = 0
     for case in range(25):
@@ -90,7 +96,7 @@ def test_at_once_and_by_lines_give_the_same(both, delimiter, odd):
 
 
 @pytest.mark.parametrize("odd", [0.0, 0.02, 0.2])
-def test_netflix_at_once_and_by_lines_give_the_same(both, odd):
+def test_netflix_numbers_first_and_texts_give_the_same(both, odd):
     rng = np.random.default_rng(int(1000 * odd))
     used = 0
     for case in range(40):
@@ -112,7 +118,7 @@ def test_netflix_at_once_and_by_lines_give_the_same(both, odd):
      "1::2::3::978300760\n4::5::6::978300761\n", "1\t2\t3\t881250949\n4\t5\t6\t881250949\n",
      "-1,9223372036854775807,.5\n7,-9223372036854775808,1.25\n"],
 )  # fmt: skip
-def test_plain_numbers_are_read_at_once(both, text):
+def test_plain_ids_are_read_as_numbers(both, text):
     found, used = both(text)
     assert used
     assert found[0] == []
@@ -120,17 +126,30 @@ def test_plain_numbers_are_read_at_once(both, text):
 
 @pytest.mark.parametrize(
     "text",
-    ["1,2,3\n007,5,6\n", "1,2,3\n4.0,5,6\n", "1,2,3\n-0,5,6\n", "1,2,3\n\n4,5,6\n", "1,2,3\n4,5\n",
-     "1,2,3\n4,5,6,7\n", "1,2,3,4\n1,5,6,7,8\n1,6,7\n1,7,8,9\n", "1::2::3::4\n5::6::7:::8\n",
-     "1,2,3\n4,5,6\n ", "1,2,1e1\n", "1,2,3,\n4,5,6,\n", "1,2,3\r\r\n4,5,6\r\n", "1,2,3\r4,5,6\r",
-     "1,2,3\n1,3,+5\n", "1,2,3\n4,5,1-2\n", "\n\n1,2,3\n", "\ufeff1,2,3\n"],
+    ["1,2,3\n007,5,6\n", "1,2,3\n4.0,5,6\n", "1,2,3\n-0,5,6\n", "1,2,3\n+4,5,6\n",
+     "1,2,3\n1e2,5,6\n",
+     "1,2,3\n1_0,5,6\n", "1,2,3\n0x1,5,6\n", "1,2,3\n99999999999999999999,5,6\n"],
 )  # fmt: skip
-def test_whatever_is_not_plain_is_read_by_lines(both, text):
-    assert both(text)[1] is False
-    assert both(text, skip_bad=True)[1] is False
+def test_an_id_that_is_no_plain_number_is_text(both, text):
+    (_, *_, (kind, ids), _), used = both(text)
+    assert not used
+    assert kind == "U"
+    assert ids == sorted(line.split(",")[0] for line in text.split())
 
 
-def test_several_files_are_read_at_once_or_all_by_lines(tmp_path, both):
+@pytest.mark.parametrize(
+    "text",
+    ["1,2,3\n\n4,5,6\n", "1,2,3\n4,5\n", "1,2,3\n4,5,6,7\n", "1,2,3,4\n1,5,6,7,8\n1,6,7\n1,7,8,9\n",
+     "1::2::3::4\n5::6::7:::8\n", "1,2,3\n4,5,6\n ", "1,2,1e1\n", "1,2,3,\n4,5,6,\n",
+     "1,2,3\r\r\n4,5,6\r\n", "1,2,3\r4,5,6\r", "1,2,3\n1,3,+5\n", "1,2,3\n4,5,1-2\n", "\n\n1,2,3\n",
+     "\ufeff1,2,3\n", "1,2,3\n4,,5\n,5,6\n"],
+)  # fmt: skip
+def test_odd_lines_are_the_same_beside_numbers_and_texts(both, text):
+    both(text)
+    both(text, skip_bad=True)
+
+
+def test_one_id_that_is_text_makes_those_of_all_files_text(tmp_path, both):
     (tmp_path / "a.csv").write_text("5,6,1\n")
     (tmp_path / "b.csv").write_text("05,6,2\n")
     for name, ids in (("c.csv", [3, 5]), ("b.csv", ["05", "5"])):
@@ -145,12 +164,12 @@ def test_limits_hold_for_numbers_too(both):
 
 def test_large_files_keep_their_order_and_their_precision(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
-    count = 60_000  # several blocks of the census, and of DuckDB
+    count = 60_000  # several blocks of DuckDB
     users, items = rng.permutation(count), rng.integers(0, 10**15, count)
     values = rng.integers(1, 11, count) / 2
     lines = [f"{u},{i},{v}\n" for u, i, v in zip(users, items, values, strict=True)]
     (tmp_path / "r.csv").write_text("".join(lines))
-    monkeypatch.setattr(numbers, "SINGLE_FROM", 100)
+    monkeypatch.setattr(scans, "SINGLE_FROM", 100)
     ratings = read_ratings(tmp_path / "r.csv", cache=False)
     assert ratings.dtype == np.float32
     assert ratings.row_ids.tolist() == list(range(count))
@@ -159,11 +178,3 @@ def test_large_files_keep_their_order_and_their_precision(tmp_path, monkeypatch)
     np.testing.assert_array_equal(ratings.values, values[order])
     (tmp_path / "r.csv").write_text("".join(lines) + f"{count},1,0.1\n")
     assert read_ratings(tmp_path / "r.csv", cache=False).dtype == np.float64
-
-
-def test_the_length_of_written_numbers():
-    edges = [s * (10**k + d) for k in range(19) for d in (-1, 0, 1) for s in (1, -1)]
-    edges += [2**63 - 1, -(2**63)]
-    assert numbers.written(np.array(edges)) == sum(len(str(one)) for one in edges)
-    for one in edges:
-        assert numbers.written(np.array([one])) == len(str(one))

@@ -13,7 +13,7 @@ import pytest
 from momentous.lowrank import Ratings, read_ratings
 from momentous.lowrank.data import read_pairs
 from momentous.lowrank.data.errors import Limits, RatingsFileError
-from momentous.lowrank.data.sources import is_stream
+from momentous.lowrank.data.files.sources import is_stream
 
 TEXT = b"user,item,rating\nann,film one,4.5\nbob,film two,3\nann,film two,1\n"
 pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")

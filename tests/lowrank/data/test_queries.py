@@ -7,9 +7,9 @@ import pytest
 
 from momentous.lowrank import Ratings, RatingsFileError, read_ratings
 from momentous.lowrank.data import Limits, read_pairs
-from momentous.lowrank.data.queries import Query, open_table
-from momentous.lowrank.data.sources import find_sources
-from momentous.lowrank.data.tables import Options, Work
+from momentous.lowrank.data.files.queries import Query, open_table
+from momentous.lowrank.data.files.scans import Options, Work
+from momentous.lowrank.data.files.sources import find_sources
 
 duckdb = pytest.importorskip("duckdb")
 
@@ -192,8 +192,7 @@ def test_a_query_that_may_not_read_a_file_says_what_to_do(path):
     check(Ratings.query(f"SELECT * FROM '{path}' WHERE rating < 10", full_access=True))
     with pytest.raises(RatingsFileError, match=r"s3://x/y.csv: is an address.*full_access=True"):
         Ratings.query("SELECT * FROM r", {"r": "s3://x/y.csv"})
-    with pytest.raises(RatingsFileError, match="cannot be called 'Triples' here"):
-        Ratings.query("SELECT * FROM triples", {"Triples": path})
+    check(Ratings.query("SELECT * FROM triples WHERE rating < 10", {"Triples": path}))
     with pytest.raises(FileNotFoundError, match=r"no file .*nowhere.csv"):
         Ratings.query("SELECT * FROM r", {"r": path.with_name("nowhere.csv")})
     with pytest.raises(RatingsFileError, match=r"query.*nowhere"):
@@ -215,7 +214,7 @@ def test_a_sqlite_file_is_read_where_the_extension_is_there(tmp_path):
 
 
 def test_an_address_is_left_to_duckdb_with_full_access(tmp_path, monkeypatch):
-    monkeypatch.setattr("momentous.lowrank.data.queries.table_scan", lambda *given: given[:2])
+    monkeypatch.setattr("momentous.lowrank.data.files.queries.table_scan", lambda *given: given[:2])
     said = []
 
     class Connection:  # which needs no network

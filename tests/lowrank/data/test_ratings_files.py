@@ -24,11 +24,11 @@ from momentous.lowrank import Ratings
 from momentous.lowrank.data import (
     FORMATS,
     RatingsFileError,
-    cache,
     describe,
     fetch,
     read_ratings,
 )
+from momentous.lowrank.data.files import cache
 
 # The same ratings in every format: (user, item, rating).
 TRIPLES = [
@@ -340,6 +340,31 @@ def test_a_rating_that_only_looks_like_a_number_is_refused(write, text):
     with pytest.raises(RatingsFileError, match="finite number as the rating") as told:
         read_ratings(write("r.csv", f"1,1,4\n1,2,{text}\n"))
     assert told.value.line == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [("1;1;3,5\n1;2;-0,25\n", [3.5, -0.25]), ("user;item;rating\na;b;4\na;c;1,5e1\n", [4.0, 15.0]),
+     ('1,1,"3,5"\n1,2,"4,0"\n', [3.5, 4.0]), ("1\t1\t3,5\n1\t2\t4.5\n", [3.5, 4.5]),
+     ("1  1 3,5\n1 2  2\n", [3.5, 2.0])],
+)  # fmt: skip
+def test_decimal_commas_are_read_where_they_are_asked_for(write, text, values):
+    path = write("r.csv", text)
+    assert read_ratings(path, decimal=",", cache=False).values.tolist() == values
+    with pytest.raises(RatingsFileError, match=r"decimal=','") as told:
+        read_ratings(path, cache=False)
+    assert told.value.line is not None
+    with pytest.raises(ValueError, match=r"decimal='x' must be"):
+        read_ratings(path, decimal="x")
+
+
+def test_decimal_commas_in_a_dense_matrix(write):
+    path = write("d.csv", "3,5;;1,0\n2,0;4;\n")
+    ratings = read_ratings(path, format="dense", decimal=",", cache=False)
+    assert ratings.shape == (2, 3)
+    assert ratings.values.tolist() == [3.5, 1.0, 2.0, 4.0]
+    with pytest.raises(RatingsFileError, match="finite number"):
+        read_ratings(write("t.csv", "1;1;1.234,5\n"), decimal=",", delimiter=";", cache=False)
 
 
 def test_values_are_float32_if_asked(write):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from momentous.lowrank import Ratings, RatingsFileError, read_ratings
-from momentous.lowrank.data import tables
+from momentous.lowrank.data.files import database, scans
 
 duckdb = pytest.importorskip("duckdb")
 
@@ -91,6 +91,14 @@ def test_a_bad_row_is_named_by_its_number(change, row, problem):
             assert read_ratings(table, skip_bad=True).nnz == 2
 
 
+def test_a_bad_row_of_a_stream_is_named_too():
+    arrow = pytest.importorskip("pyarrow")
+    table = arrow.table({**COLUMNS, "rating": [5.0, None, 1.0]})
+    with pytest.raises(RatingsFileError, match="finite number") as told:
+        read_ratings(table.to_reader())
+    assert told.value.line == 2
+
+
 def test_a_table_without_known_names_is_refused():
     pandas = pytest.importorskip("pandas")
     with pytest.raises(RatingsFileError, match="does not say plainly which columns"):
@@ -163,8 +171,12 @@ def test_nothing_is_left_behind(tmp_path, monkeypatch):
 def test_the_number_of_threads_is_passed_on(tmp_path):
     table = pytest.importorskip("pandas").DataFrame(COLUMNS)
     check(read_ratings(table, threads=1))
-    for size, threads in ((None, 3), (tables.SMALL, 3), (tables.SMALL - 1, 1)):
-        with tables.open_database(tmp_path, size, 3) as connection:
+    for size, threads in (
+        (None, 3),
+        (database.SMALL_FILE_BYTES, 3),
+        (database.SMALL_FILE_BYTES - 1, 1),
+    ):
+        with database.open_database(tmp_path, size, 3) as connection:
             found = connection.execute("SELECT current_setting('threads')").fetchall()
             assert found == [(threads,)]
     with pytest.raises(ValueError, match="threads=0"):
@@ -178,28 +190,24 @@ def test_files_that_share_a_database_do_not_see_each_other(tmp_path):
             (tmp_path / "r.csv").write_text(text)
             with contextlib.suppress(RatingsFileError):
                 assert read_ratings(tmp_path / "r.csv", cache=False).row_ids.tolist() == ["x"]
-    with tables.open_database(tmp_path, 0) as connection:
+    with database.open_database(tmp_path, 0) as connection:
         assert connection.execute("SHOW TABLES").fetchall() == []
 
 
-def test_chunks_change_nothing_for_movies(tmp_path, monkeypatch):
+def test_movies_without_ratings_are_no_items(tmp_path):
     rng = np.random.default_rng(1)
     text = "".join(
         f"{movie}:\n" + "".join(f"{user},{user % 5 + 1},d\n" for user in rng.permutation(40)[:size])
         for movie, size in zip([7, 3, 12, 5, 9], [30, 0, 40, 1, 25], strict=True)
     )
     (tmp_path / "mv_1.txt").write_text(text)
-    expected = read_ratings(tmp_path / "mv_1.txt", cache=False)
-    assert expected.col_ids.tolist() == [5, 7, 9, 12]  # 3 has no ratings
-    for users in (text, text.replace("\n1,", "\nx,")):  # numbers by a table, texts by a join
-        (tmp_path / "mv_1.txt").write_text(users)
-        whole = read_ratings(tmp_path / "mv_1.txt", cache=False)
-        monkeypatch.setattr(tables, "CHUNK", 13)
-        monkeypatch.setattr(tables, "FEW", 0)
-        again = read_ratings(tmp_path / "mv_1.txt", cache=False)
-        monkeypatch.undo()
-        for name in ("rows", "cols", "values", "row_ids", "col_ids"):
-            np.testing.assert_array_equal(getattr(again, name), getattr(whole, name))
+    numbers = read_ratings(tmp_path / "mv_1.txt", cache=False)
+    assert numbers.col_ids.tolist() == [5, 7, 9, 12]  # 3 has no ratings
+    (tmp_path / "mv_1.txt").write_text(text.replace("\n1,", "\nx,"))
+    texts = read_ratings(tmp_path / "mv_1.txt", cache=False)
+    assert texts.col_ids.tolist() == numbers.col_ids.tolist()
+    assert set(texts.row_ids.tolist()) == {"x", *map(str, numbers.row_ids)} - {"1"}
+    assert texts.nnz == numbers.nnz
 
 
 @pytest.mark.parametrize("delimiter", ["{", "^", "|", "-", "]", "\\", "<>", "¦", "+++"])
@@ -215,15 +223,13 @@ def test_any_delimiter_can_be_named(tmp_path, delimiter):
     assert told.value.line == 3
 
 
-def test_chunks_and_single_precision_change_nothing(tmp_path, monkeypatch):
+def test_single_precision_changes_nothing(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     pairs = rng.choice(5000, 2000, replace=False)
     text = "".join(f"u{p // 50}::{p % 50}::{p % 7 / 2}\n" for p in pairs)
     (tmp_path / "r.dat").write_text(text.replace("\n", "\n\n", 700))
     expected = read_ratings(tmp_path / "r.dat", cache=False)
-    monkeypatch.setattr(tables, "CHUNK", 77)
-    monkeypatch.setattr(tables, "FEW", 0)
-    monkeypatch.setattr(tables, "SINGLE_FROM", 100)
+    monkeypatch.setattr(scans, "SINGLE_FROM", 100)
     again = read_ratings(tmp_path / "r.dat", cache=False)
     assert again.dtype == np.float32  # halves are exact in it
     for name in ("rows", "cols", "values", "row_ids", "col_ids"):

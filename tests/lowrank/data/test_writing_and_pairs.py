@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from momentous.lowrank import Ratings, RatingsFileError
 from momentous.lowrank.data import read_pairs, write_ratings
-from momentous.lowrank.data.queries import Query
+from momentous.lowrank.data.files.queries import Query
 from momentous.lowrank.data.write import write_table
 
 

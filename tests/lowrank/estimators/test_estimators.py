@@ -740,3 +740,22 @@ def test_files_that_are_no_models_are_refused(tmp_path, fitted, labelled):
     np.savez(tmp_path / "damaged.npz", **arrays)
     with pytest.raises(ArchiveError, match="damaged"):
         MatrixCompletion.load(tmp_path / "damaged.npz")
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "arrow"])
+def test_a_table_of_three_columns_is_fitted_as_it_is(kind):
+    make = {"pandas": "DataFrame", "polars": "DataFrame", "arrow": "table"}[kind]
+    table = getattr(pytest.importorskip("pyarrow" if kind == "arrow" else kind), make)
+    ids = {"user": ["a", "a", "b", "b", "c"], "item": [1, 2, 1, 3, 2]}
+    values = [5.0, 3.0, 4.0, 1.0, 2.0]
+    fresh = MatrixCompletion(rank=1, max_iterations=3)
+    expected = fresh.fit(table(ids), values).predict(table(ids))
+    for columns in (
+        {"stars": values, **ids},  # the names say which is which
+        dict(zip("abc", [*ids.values(), values], strict=True)),  # or else the order
+    ):
+        fitted = MatrixCompletion(rank=1, max_iterations=3).fit(table(columns))
+        pairs = {name: one for name, one in columns.items() if one is not values}
+        np.testing.assert_array_equal(fitted.predict(table(pairs)), expected)
+    with pytest.raises(ValueError, match="which columns are user, item and rating"):
+        fresh.fit(table({"user": [1, 2], "b": [1, 2], "c": [1.0, 2.0]}))

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from momentous.lowrank import LowRankObjective, Ratings, Sweep
-from momentous.lowrank.solvers.fit import EXACT_UP_TO, STEPS, FitConfig, solve
+from momentous.lowrank.solvers.fit import FitConfig, solve
+from momentous.lowrank.solvers.sweeps import EXACT_UP_TO, STEPS
 
 pytest.importorskip("sklearn")
 from momentous.lowrank import ImplicitMF, MatrixCompletion, OneBitMatrixCompletion

@@ -85,7 +85,7 @@ def header(name, value):
         (spoilt("others", lambda a: a[::-1]), "columns of a row do not ascend"),
         (spoilt("values", put(2, np.nan)), "of its entries, a value is not finite"),
         (spoilt("values", lambda a: a[:-1]), "values in .* columns"),
-        (lambda content, arrays: arrays.pop("values"), "lacks the array 'values'"),
+        (lambda content, arrays: arrays.pop("values"), "lacks 'values'"),
         (lambda content, arrays: arrays.pop("held_out_starts"), "lacks 'held_out_starts'"),
         (lambda content, arrays: arrays.pop("held_out_values"), "lacks 'held_out_values'"),
         (

@@ -30,10 +30,3 @@ def test_vectors_are_orthonormal_and_the_leading_ones_at_any_rank_of_the_matrix(
         np.linalg.norm(A @ V, axis=0), sizes[:count], rtol=0, atol=1e-12 * max(sizes[0], 1.0)
     )
     assert len(calls) <= 100
-
-
-def test_vectors_are_orthonormal_where_the_cycles_end_before_they_are_found(monkeypatch):
-    monkeypatch.setattr(start, "CYCLES", 1)
-    A = matrix(COLS)
-    V = start.leading_vectors(lambda x: A.T @ (A @ x), COLS, 5)
-    np.testing.assert_allclose(V.T @ V, np.eye(5), rtol=0, atol=1e-13)

@@ -11,7 +11,7 @@ from urllib.parse import urljoin
 
 from momentous.io.logs import notify
 from momentous.io.optional import require
-from momentous.lowrank.data.sources import expand_home
+from momentous.lowrank.data.files.sources import expand_home
 from momentous.lowrank.data.twins import MODELS
 
 if TYPE_CHECKING:

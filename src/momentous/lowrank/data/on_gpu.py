@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from momentous.io.optional import require
-from momentous.io.types import Integers
-from momentous.lowrank.data.numbers import Columns, are_close, kept_values
+from momentous.io.types import AnyArray, Integers
+from momentous.lowrank.data.files.scans import are_close, kept_values
 from momentous.lowrank.data.ratings import Compressed, Ratings, repeated_note, stored_ratings
 
 BYTES = 64  # per rating, at most
@@ -26,11 +26,13 @@ def has_room(count: int) -> bool:
     return bool(BYTES * count <= free)
 
 
-def sorted_ratings(columns: Columns, dtype: DTypeLike | None = None) -> tuple[Ratings, list[str]]:
-    """Ratings from triples of numbers, as `make_ratings` gives them; the columns are given up."""
+def sorted_ratings(
+    users: Integers, items: Integers, given: AnyArray, dtype: DTypeLike | None = None
+) -> tuple[Ratings, list[str]]:
+    """Ratings from triples of numbers, as `make_ratings` gives them."""
     cupy = require("cupy", "cuda", "device='cuda'")
-    rows, row_ids = _number_ids(cupy, columns.pop("user"))
-    cols, col_ids = _number_ids(cupy, columns.pop("item"))
+    rows, row_ids = _number_ids(cupy, users)
+    cols, col_ids = _number_ids(cupy, items)
     m, n, count = row_ids.size, col_ids.size, rows.size
     keys = rows.astype(np.int64) * n + cols
     del rows, cols
@@ -43,7 +45,7 @@ def sorted_ratings(columns: Columns, dtype: DTypeLike | None = None) -> tuple[Ra
     starts = cupy.searchsorted(keys, cupy.arange(m + 1, dtype=np.int64) * n)
     others = cupy.asnumpy((keys % n).astype(np.int32))
     del keys
-    values = cupy.asarray(kept_values(columns.pop("value"), dtype))[order]
+    values = cupy.asarray(kept_values(given, dtype))[order]
     storage = Compressed(cupy.asnumpy(starts.astype(np.int64)), others, cupy.asnumpy(values))
     ratings = stored_ratings((m, n), storage, (row_ids, col_ids))
     # What a fit asks for first is at hand here.

@@ -17,15 +17,23 @@ from numpy.typing import DTypeLike
 
 from momentous.io.logs import notify
 from momentous.io.types import AnyArray
-from momentous.lowrank.data.cache import Cache
-from momentous.lowrank.data.dialect import Columns, File, checked_columns
 from momentous.lowrank.data.errors import Limits, RatingsFileError
-from momentous.lowrank.data.numbers import coded, read_columns
-from momentous.lowrank.data.on_gpu import has_room, sorted_ratings
-from momentous.lowrank.data.queries import Query, Table, is_table, open_table
-from momentous.lowrank.data.ratings import Ratings, make_ratings
-from momentous.lowrank.data.readers import FORMATS, KNOWN, find_format
-from momentous.lowrank.data.sources import (
+from momentous.lowrank.data.files.cache import Cache
+from momentous.lowrank.data.files.database import open_database
+from momentous.lowrank.data.files.dialect import Columns, File, checked_columns
+from momentous.lowrank.data.files.formats import FORMATS, KNOWN, find_format
+from momentous.lowrank.data.files.queries import Query, Table, is_table, open_table
+from momentous.lowrank.data.files.scans import (
+    Options,
+    Scan,
+    Texts,
+    Work,
+    encode_ids,
+    kept_values,
+    read_triples,
+    skipped_note,
+)
+from momentous.lowrank.data.files.sources import (
     Paths,
     Source,
     expand_home,
@@ -33,22 +41,15 @@ from momentous.lowrank.data.sources import (
     is_stream,
     receive,
 )
-from momentous.lowrank.data.tables import (
-    Options,
-    Scan,
-    Triples,
-    Work,
-    duckdb_errors,
-    open_database,
-    skipped_note,
-)
-from momentous.lowrank.data.text import delimited_scans
+from momentous.lowrank.data.files.text import delimited_scans
+from momentous.lowrank.data.on_gpu import has_room, sorted_ratings
+from momentous.lowrank.data.ratings import Ratings, make_ratings
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
 LOGGER = logging.getLogger("momentous.lowrank")
-LARGE = 1 << 25  # bytes; the reading of a smaller file is over at once
+LARGE_FILE_BYTES = 1 << 25  # the reading of a smaller file is over at once
 
 
 class Reading(TypedDict, total=False):
@@ -56,6 +57,7 @@ class Reading(TypedDict, total=False):
 
     format: str | None
     delimiter: str | None
+    decimal: str
     columns: Columns | None
     missing: float | None
     skip_bad: bool
@@ -72,6 +74,7 @@ def read_ratings(
     *,
     format: str | None = None,
     delimiter: str | None = None,
+    decimal: str = ".",
     columns: Columns | None = None,
     missing: float | None = None,
     skip_bad: bool = False,
@@ -106,6 +109,8 @@ def read_ratings(
     delimiter : str, optional
         By default that of ``::``, tab, comma, semicolon, bar and spaces which cuts most of the
         first lines into equally many fields.
+    decimal : {".", ","}
+        What stands before the decimals of a rating in a text: "3,5" is a number with ",".
     columns : three names or numbers, optional
         Which columns are user, item and rating, by the names in the header or counted from 0.
         By default the header tells, or they are the first three.
@@ -147,9 +152,12 @@ def read_ratings(
         raise ValueError(f"threads={threads} must be at least 1")
     if delimiter is not None and (not delimiter or set(delimiter) & set('"\n\r')):
         raise ValueError(f"delimiter={delimiter!r} must be a text without quotes and line ends")
+    if decimal not in (".", ","):
+        raise ValueError(f"decimal={decimal!r} must be '.' or ','")
     options = Options(
         format=format,
         delimiter=delimiter,
+        decimal=decimal,
         columns=checked_columns(columns),
         missing=missing,
         skip_bad=skip_bad,
@@ -250,14 +258,11 @@ def read_pairs(
             work = stack.enter_context(_work(options, folder, None if found.is_fast else [file]))
             read = found.scans if found.scans and found.pairs else delimited_scans
             scan = read([file], work)[0]
-        Triples(work.connection, options.limits).add(scan)
-        with duckdb_errors(scan.name):
-            pairs = work.connection.execute(
-                "SELECT user, item FROM triples WHERE problem = 0 ORDER BY rowid"
-            ).fetchnumpy()
-    if not pairs["user"].size:
+        pairs = read_triples(scan, work)
+    if not pairs.value.size:
         raise RatingsFileError(scan.name, "has no pairs, at most a header")
-    return np.array([pairs["user"].tolist(), pairs["item"].tolist()], np.str_).T
+    sides = [one for one in (pairs.user, pairs.item) if isinstance(one, Texts)]  # as asked for
+    return np.array([np.array(one.texts)[one.codes] for one in sides]).T
 
 
 @contextlib.contextmanager
@@ -310,7 +315,7 @@ def _read_cached(
         if found is not None:
             return found
     size = sum(one.path.stat().st_size for one in sources)
-    if progress or (progress is None and size >= LARGE):
+    if progress or (progress is None and size >= LARGE_FILE_BYTES):
         text = f"reading {sources[0].inner_name} ({size / 1e6:,.1f} MB)"
         notify(LOGGER, text, always=bool(progress))
     ratings, notes, worth_keeping = _read_files(sources, options, threads, device)
@@ -339,35 +344,35 @@ def _read_files(
             for _, group in groupby(zip(formats, files, strict=True), lambda pair: id(pair[0])):
                 same, some = zip(*group, strict=True)
                 scans += same[0].scans(list(some), work)
-            if len(scans) > 1 and any(scan.movies for scan in scans):
+            if len(scans) > 1 and any(scan.movie for scan in scans):
                 problem = "files of the Netflix prize and others cannot be read together"
                 raise RatingsFileError(files[0].name, problem)
             return *_make(scans, work, device), slow
 
 
 def _make(scans: list[Scan], work: Work, device: str) -> tuple[Ratings, list[str]]:
-    """Ratings from all triples, at once if they are numbers, or else line by line."""
-    options, name, skipped = work.options, scans[0].name, 0
-    plans = [scan.numbers for scan in scans if scan.numbers is not None]
-    columns = read_columns(work.connection, plans) if len(plans) == len(scans) else None
-    if columns is not None and device == "cuda" and has_room(columns["value"].size):
-        ratings, notes = sorted_ratings(columns, options.dtype)
-        return _convert(ratings, name, options.dtype), notes
-    if columns is not None:
-        found = coded(columns, options.dtype)
+    """Ratings from all triples; of pairs that come more than once, the last."""
+    name, dtype = scans[0].name, work.options.dtype
+    parts = [read_triples(scan, work) for scan in scans]
+    skipped = sum(part.skipped for part in parts)
+    users, items = [part.user for part in parts], [part.item for part in parts]
+    value = parts[0].value
+    if len(parts) > 1:
+        value = np.concatenate([part.value for part in parts])
+    del parts
+    if not value.size:
+        raise RatingsFileError(name, "has no ratings, at most a header")
+    numbers = [[one for one in side if not isinstance(one, Texts)] for side in (users, items)]
+    are_numbers = len(numbers[0]) == len(users) and len(numbers[1]) == len(items)
+    if device == "cuda" and are_numbers and has_room(value.size):
+        user, item = (np.concatenate(side) for side in numbers)
+        ratings, notes = sorted_ratings(user, item, value, dtype)
     else:
-        triples = Triples(work.connection, options.limits, options.skip_bad)
-        for scan in scans:
-            triples.add(scan)
-        if not triples.count:
-            raise RatingsFileError(name, "has no ratings, at most a header")
-        skipped = triples.skipped
-        with duckdb_errors(name):
-            # In double precision where a dtype is asked for, so that none becomes infinite unseen.
-            found = triples.coded(options.dtype and np.float64)
-    rows, cols, values, row_ids, col_ids = found
-    ratings, notes = make_ratings(rows, cols, values, ids=(row_ids, col_ids))
-    return _convert(ratings, name, options.dtype), skipped_note(name, skipped) + notes
+        # In double precision where a dtype is asked for, so that none becomes infinite unseen.
+        value = kept_values(value, dtype and np.float64)
+        (rows, row_ids), (cols, col_ids) = encode_ids(users), encode_ids(items)
+        ratings, notes = make_ratings(rows, cols, value, ids=(row_ids, col_ids))
+    return _convert(ratings, name, dtype), skipped_note(name, skipped) + notes
 
 
 def _convert(ratings: Ratings, name: str, dtype: str | None) -> Ratings:

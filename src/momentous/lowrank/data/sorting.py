@@ -16,7 +16,8 @@ def compressed_by_row(
 
     Returns where each row starts, and columns and values, in new arrays.
     """
-    if np.all((row[1:] > row[:-1]) | ((row[1:] == row[:-1]) & (col[1:] >= col[:-1]))):
+    is_sorted = not np.any(row[1:] < row[:-1])  # the cheap question first
+    if is_sorted and np.all((row[1:] > row[:-1]) | (col[1:] >= col[:-1])):
         # New arrays in any case: the caller may change theirs.
         others, values = col.astype(np.int32), np.array(value)
     else:

@@ -6,11 +6,13 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from momentous.io.types import AnyArray
+from momentous.lowrank.data.files.dialect import KNOWN, find_columns, matching_names
 from momentous.lowrank.data.ids import Ids, as_ids
 from momentous.lowrank.data.ratings import Ratings, SparseMatrix, is_sparse
 
 Positions = NDArray[np.intp]
 UNKNOWN = -1
+TRIPLE = 3  # user, item and value
 Pairs = ArrayLike | Ratings | SparseMatrix
 """Two columns of ids, of an array or a table; or what holds the values, too."""
 
@@ -73,6 +75,27 @@ def pairs_of(pairs: Pairs) -> tuple[AnyArray, AnyArray]:
             "Ratings and SciPy sparse matrices are taken as well"
         )
     return as_ids(columns[0]), as_ids(columns[1])
+
+
+def split_triples(X: Pairs, y: ArrayLike | None) -> tuple[Pairs, ArrayLike | None]:
+    """A table of three columns as one of ids and the column of values; all else as it is.
+
+    Which is which, the names say, or the order where none of them is known.
+    """
+    names = [str(one) for one in getattr(X, "column_names", getattr(X, "columns", ()))]
+    if y is not None or len(names) != TRIPLE:
+        return X, y
+    places: tuple[int, ...] = (0, 1, 2)
+    if any(matching_names(names, known) for known in KNOWN):
+        places = find_columns("the table", None, TRIPLE, names, TRIPLE)
+    user, item, value = places
+    places_of, select = getattr(X, "iloc", None), getattr(X, "select", None)
+    if places_of is not None:  # pandas
+        return places_of[:, [user, item]], places_of[:, value].to_numpy()
+    if select is None:
+        return X, y
+    values = select([names[value]])  # polars, Arrow
+    return select([names[user], names[item]]), np.asarray(values).reshape(-1)
 
 
 def ratings_of(pairs: Pairs, values: ArrayLike | None, dtype: DTypeLike | None = None) -> Ratings:

@@ -14,8 +14,8 @@ import scipy.sparse
 from momentous.io.atomic import atomic_file
 from momentous.io.optional import require
 from momentous.io.types import AnyArray
+from momentous.lowrank.data.files.sources import expand_home
 from momentous.lowrank.data.ratings import Ratings
-from momentous.lowrank.data.sources import expand_home
 from momentous.lowrank.data.vocabulary import pairs_of
 
 ENDINGS = (".csv", ".tsv", ".dat", ".parquet", ".npz")

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from momentous.lowrank.data.ids import require_unmasked
 from momentous.lowrank.data.ratings import Ratings
-from momentous.lowrank.data.vocabulary import Pairs, pairs_of
+from momentous.lowrank.data.vocabulary import Pairs, pairs_of, split_triples
 from momentous.lowrank.estimators.base import BaseCompletion, holds_values
 from momentous.lowrank.losses import Implicit
 from momentous.lowrank.losses.implicit import ALPHA
@@ -102,7 +102,7 @@ class ImplicitMF(BaseCompletion):
         of weight 0 has been observed still, with the confidence of a pair that has not.
         """
         self._refuse(unsupported)
-        self._fit(self._new_ratings(X, y, sample_weight))
+        self._fit(self._new_ratings(*split_triples(X, y), sample_weight))
         return self
 
     def _new_ratings(

@@ -1,32 +1,36 @@
-"""Models on disk: one archive of plain arrays and JSON, checked before anything uses it."""
+"""Models on disk: archives of plain arrays and JSON, checked before anything uses them.
+
+A model is one archive.  Where many ranks write it together, that archive has the items and names
+one shard per rank, an archive with the rows of its users.  Shards are written first, then,
+atomically, the file that names them: a model is the old one or the new one at any time, and whole.
+Only the shards of the users that are wanted are read, one at a time, and only these users are kept.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
+import secrets
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
+from momentous.core.checkpoint import shard_path, shards_beside
 from momentous.core.method import Method
 from momentous.distributed import Ranks
-from momentous.io.archive import ArchiveError, ArraySpec, read_archive, write_archive
+from momentous.io.archive import Archive, ArchiveError, ArraySpec, read_archive, write_archive
+from momentous.io.atomic import permissions_of
 from momentous.io.types import AnyArray, AnyDType, JsonObject
 from momentous.lowrank.backends import Backend
 from momentous.lowrank.data.vocabulary import Vocabulary
 from momentous.lowrank.losses import Loss, restore_loss
 from momentous.lowrank.model.fitted import LowRankModel
-from momentous.lowrank.model.shards import (
-    Wanted,
-    load_shards,
-    remove_shards,
-    save_shards,
-    wanted_rows,
-)
+from momentous.lowrank.model.shards import OfRank, Wanted
 from momentous.lowrank.model.stored import (
     ENTRIES,
     HELD_OUT,
@@ -42,21 +46,18 @@ from momentous.lowrank.solvers.fit import FitRun
 from momentous.methods.registry import method_of
 
 KIND, VERSION = "low-rank model", 3
+SHARD_KIND, SHARD_VERSION = "low-rank model shard", 2
 
 NUMBERS = ("row_factors", "col_factors", "row_bias", "col_bias")
-IDS = ("row_ids", "col_ids")
 KINDS = dict(zip(ENTRIES, "iif", strict=True))  # of the entries seen and held out
 SCHEMA = {
     **{name: ArraySpec("f", 2 if "factors" in name else 1) for name in NUMBERS},
-    **{name: ArraySpec("iufUS", 1) for name in IDS},
+    **{name: ArraySpec("iufUS", 1) for name in ("row_ids", "col_ids")},
     **{name: ArraySpec(kind, 1) for name, kind in KINDS.items()},
     **{HELD_OUT + name: ArraySpec(kind, 1, required=False) for name, kind in KINDS.items()},
 }
-OF_ROWS = [name for name in SCHEMA if not name.startswith("col_")]
-MANIFEST = {  # of a model in shards
-    name: replace(spec, required=spec.required and name not in OF_ROWS)
-    for name, spec in SCHEMA.items()
-}
+OF_ROWS = {name: spec for name, spec in SCHEMA.items() if not name.startswith("col_")}
+WITH_OR_WITHOUT_ROWS = SCHEMA | {n: replace(spec, required=False) for n, spec in OF_ROWS.items()}
 MALFORMED = (ValueError, TypeError, LookupError, AttributeError, OverflowError)
 """What parts that do not fit together end in."""
 
@@ -71,7 +72,7 @@ def save_model(
 
     No ending is added to the path; `load_model` gives back ``extra``, a dict that JSON can hold.
     With ``ranks`` each rank passes the model of its own users, and there is one more file for each
-    beside the path.
+    beside the path.  A failure of one rank is an OSError on all of them, and leaves the old model.
     """
     content = {
         "loss": model.loss.describe(),
@@ -86,16 +87,46 @@ def save_model(
         if ratings is not None:
             arrays |= {prefix + name: getattr(ratings.by_row, name) for name in ENTRIES}
     run, vectors = pack_run(model.run)
+    place = Path(path)
     if ranks is None or ranks.size == 1:
-        write_archive(path, KIND, VERSION, content | {"run": run}, arrays | vectors)
-        remove_shards(Path(path))
+        write_archive(place, KIND, VERSION, content | {"run": run}, arrays | vectors)
+        _remove_shards(place)
         return
     rows = {name: arrays.pop(name) for name in OF_ROWS if name in arrays} | vectors
+    token = int(ranks.sum(secrets.randbits(40) if ranks.rank == 0 else 0))
+    shard = shard_path(place, token, ranks.rank)
+    own = _shard_content(token, ranks.rank, ranks.size) | {"run": run}
+    manifest = {"token": token, "count": ranks.size, "kind": rows["row_ids"].dtype.kind}
 
-    def save_rest(shards: JsonObject) -> None:
-        write_archive(path, KIND, VERSION, content | {"shards": shards}, arrays)
+    def write_shard() -> None:
+        mode = permissions_of(place)  # a shard is for nobody who may not read the model
+        write_archive(shard, SHARD_KIND, SHARD_VERSION, own, rows, permissions=mode)
 
-    save_shards(Path(path), rows, run, save_rest, ranks)
+    def write_manifest() -> None:
+        if ranks.rank == 0:
+            write_archive(place, KIND, VERSION, content | {"shards": manifest}, arrays)
+
+    try:
+        ranks.all_or_none(write_shard)
+        ranks.all_or_none(write_manifest)
+    except OSError:
+        shard.unlink(missing_ok=True)
+        raise
+    if ranks.rank == 0:
+        _remove_shards(place, token)
+
+
+def _shard_content(token: int, shard: int, count: int) -> JsonObject:
+    """What a shard says of itself: of which model it is, and which part."""
+    return {"token": token, "shard": shard, "count": count}
+
+
+def _remove_shards(path: Path, token: int | None = None) -> None:
+    """Remove the shards of models that were written here before."""
+    for shard in shards_beside(path):
+        if token is None or not shard.name.startswith(shard_path(path, token, 0).name[:-1]):
+            with contextlib.suppress(OSError):
+                shard.unlink()
 
 
 def load_model(
@@ -109,45 +140,79 @@ def load_model(
     An `ArchiveError` says where the file is something else, is damaged, has another version, or
     holds a model whose parts do not fit together.
     """
-    archive = read_archive(path, KIND, VERSION, MANIFEST, RUN if wanted is None else None)
-    content, arrays, run = archive.content, archive.arrays, None
+    prefix = RUN if wanted is None else None
+    archive = read_archive(path, KIND, VERSION, WITH_OR_WITHOUT_ROWS, prefix)
+    content, run, parts = archive.content, None, []
     try:
         # Nothing but these checks sees an array of the file.
-        cols = StoredSide.checked(arrays, "col")
-        if "shards" in content:
-            schema = {name: SCHEMA[name] for name in OF_ROWS}
-            rows, run = load_shards(Path(path), content["shards"], schema, cols, wanted)
-            if wanted is None:
-                _require_entries(rows)
-        else:
-            for name in OF_ROWS:
-                if SCHEMA[name].required and name not in arrays:
-                    raise ValueError(f"it lacks the array {name!r}")
-            rows = StoredRows.with_entries(arrays, cols)
-            _require_entries(rows)
-            if wanted is None:
-                run = unpack_run(content["run"], arrays)
-            else:  # a run is one of all rows
-                rows = wanted_rows(rows, wanted)
+        cols = StoredSide.checked(archive.arrays, "col")
+        for name, part, has_run in _parts_with_rows(Path(path), archive, wanted):
+            try:
+                rows = StoredRows.with_entries(part.arrays, cols)
+                if has_run:
+                    run = unpack_run(part.content["run"], part.arrays)
+            except (ValueError, KeyError, TypeError) as error:
+                raise ValueError(f"{name}{_problem(error)}") from error
+            if wanted is not None:
+                rows = rows.take(np.flatnonzero(wanted.chosen(rows.ids)))
+            parts.append(rows)
+        whole = StoredRows.join(parts)
+        if wanted is None and not whole.seen.nnz:
+            raise ValueError("it has no entries")
         extra = content["extra"]
         if not isinstance(extra, dict | None) or not isinstance(
             (extra or {}).get("parameters", {}), dict
         ):
             raise ValueError("its parameters cannot be read")
-        return _model(content, rows, cols, run), extra or {}
+        return _model(content, whole, cols, run), extra or {}
     except MALFORMED as error:
+        if isinstance(error, ArchiveError):
+            raise  # it names the file already
         raise damaged(path, error) from error
 
 
-def _require_entries(rows: StoredRows) -> None:
-    if not rows.seen.nnz:
-        raise ValueError("it has no entries")
+def _parts_with_rows(
+    path: Path, archive: Archive, wanted: Wanted | None
+) -> Iterator[tuple[str, Archive, bool]]:
+    """The archives with the rows that are wanted, how errors name them, and whether a run is asked
+    for: it is one of all rows, or that of one of as many ranks."""
+    manifest = archive.content.get("shards")
+    if manifest is None:
+        yield "", archive, wanted is None
+        return
+    token, count, kind = (manifest[name] for name in ("token", "count", "kind"))
+    if not (_is_count(token, 2**40) and _is_count(count, 2**31) and count) or kind not in tuple(
+        "iufUS"
+    ):
+        raise ValueError(f"its shards are described by {dict(manifest)}"[:200])
+    has_run = isinstance(wanted, OfRank) and wanted.size == count
+    for shard in range(count) if wanted is None else wanted.shards(count, kind):
+        file, expected = shard_path(path, token, shard), _shard_content(token, shard, count)
+        prefix = RUN if has_run else None
+        try:
+            part = read_archive(file, SHARD_KIND, SHARD_VERSION, OF_ROWS, prefix)
+        except OSError as error:
+            raise ArchiveError(f"{path} cannot be read whole: {error}") from error
+        own = {name: part.content.get(name) for name in expected}
+        if own != expected:
+            raise ValueError(
+                f"{file.name}: is shard {own['shard']} of {own['count']} of a model with the token "
+                f"{own['token']}, where shard {shard} of {count} with the token {token} is expected"
+            )
+        yield f"{file.name}: ", part, has_run
+
+
+def _is_count(number: object, limit: int) -> bool:
+    return type(number) is int and 0 <= number < limit
+
+
+def _problem(error: Exception) -> object:
+    return f"it lacks {error}" if isinstance(error, KeyError) else error
 
 
 def damaged(path: str | os.PathLike[str], error: Exception) -> ArchiveError:
     """The error of a file whose parts do not fit together."""
-    problem = f"it lacks {error}" if isinstance(error, KeyError) else error
-    return ArchiveError(f"{path} is a damaged model: {problem}")
+    return ArchiveError(f"{path} is a damaged model: {_problem(error)}")
 
 
 def _model(
@@ -160,12 +225,14 @@ def _model(
     if not (abs(mean) <= largest and -largest <= low <= high <= largest):
         raise ValueError(f"its mean is {mean} and its limits are {low} and {high}")
     penalty = Penalty(**content["penalty"])
+    penalty = replace(penalty, offsets=tuple(map(float, penalty.offsets)))
     longest = max(len(rows.ids), len(cols.ids))
     with np.errstate(over="ignore"):
         entries = np.float64(longest) + max(penalty.offsets)
         heaviest = penalty.bias_ridge + penalty.ridge * entries**penalty.weighting
     flags = penalty.biases, penalty.row_biases
-    if not (heaviest <= largest and all(isinstance(flag, bool) for flag in flags)):
+    is_small = max(heaviest, *penalty.offsets) <= largest
+    if not (is_small and all(isinstance(flag, bool) for flag in flags)):
         raise ValueError(f"its penalty is {penalty}")
     loss = restore_loss(content["loss"])
     for ratings in (rows.seen, rows.held_out):

@@ -148,8 +148,9 @@ def _fit_any_rank(
             x = objective.join(*best.objective.split(best.x))
     before, seconds = 0, 0.0
 
-    def report(result: IntermediateResult) -> bool:
-        step = FitProgress(before + result.nit, result.fun, result.grad_norm, math.nan, 0)
+    def report(intermediate_result: IntermediateResult) -> bool:
+        nit, fun = before + intermediate_result.nit, intermediate_result.fun
+        step = FitProgress(nit, fun, intermediate_result.grad_norm, math.nan, 0)
         return watch is not None and not path and bool(watch(step))
 
     sweeps = config.max_iterations or MAX_SWEEPS

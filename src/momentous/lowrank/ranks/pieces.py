@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from momentous.distributed import Ranks
-from momentous.lowrank.data.dialect import File, checked_columns, find_dialect
 from momentous.lowrank.data.errors import Limits, RatingsFileError
+from momentous.lowrank.data.files.database import duckdb_errors, open_database, quoted_text
+from momentous.lowrank.data.files.dialect import File, checked_columns, find_dialect
+from momentous.lowrank.data.files.formats import FORMATS, TEXT, Format, find_format
+from momentous.lowrank.data.files.sources import Paths, Source, find_sources
 from momentous.lowrank.data.read import Reading
-from momentous.lowrank.data.readers import FORMATS, TEXT, Format, find_format
-from momentous.lowrank.data.sources import Paths, Source, find_sources
-from momentous.lowrank.data.tables import duckdb_errors, open_database, quoted_text
 
 LEAST = 1 << 20  # bytes of a file that is worth a cut
 # Lines of JSON are not among them: the first one names the keys of all.

@@ -16,11 +16,11 @@ import numpy as np
 from momentous.distributed import Ranks
 from momentous.io.types import AnyArray
 from momentous.lowrank.data.errors import RatingsFileError
-from momentous.lowrank.data.numbers import SINGLE_FROM, kept_values
-from momentous.lowrank.data.queries import Query, Table
+from momentous.lowrank.data.files.queries import Query, Table
+from momentous.lowrank.data.files.scans import SINGLE_FROM, kept_values
+from momentous.lowrank.data.files.sources import Paths, is_stream
 from momentous.lowrank.data.ratings import Compressed, Ratings, make_ratings
 from momentous.lowrank.data.read import Reading, is_one_piece, read_ratings
-from momentous.lowrank.data.sources import Paths, is_stream
 from momentous.lowrank.ranks.exchange import exchange_entries
 from momentous.lowrank.ranks.pieces import Lines, own_sources
 from momentous.lowrank.ranks.ratings import RankRatings

@@ -9,14 +9,11 @@ from collections.abc import Callable
 
 import numpy as np
 import scipy.sparse
+import scipy.sparse.linalg
 from numpy.typing import NDArray
 
 from momentous.distributed import Ranks
 from momentous.lowrank.data.ratings import Floats
-
-LEAST = float(np.finfo(np.float64).tiny)
-CYCLES = 100  # at most
-EPSILON = float(np.finfo(np.float64).eps)
 
 
 def svd_on_ranks(part: scipy.sparse.csr_array, rank: int, ranks: Ranks) -> tuple[Floats, Floats]:
@@ -37,49 +34,20 @@ def svd_on_ranks(part: scipy.sparse.csr_array, rank: int, ranks: Ranks) -> tuple
 def leading_vectors(product: Callable[[Floats], Floats], n: int, count: int) -> Floats:
     """Orthonormal eigenvectors, to rounding, of the largest eigenvalues of a symmetric matrix.
 
-    Lanczos' method with full orthogonalisation, which begins again with the best vectors found
-    (K. Wu, H. Simon, "Thick-restart Lanczos method for large symmetric eigenvalue problems", SIAM
-    J. Matrix Anal. Appl. 22, 2000).  Where ``product`` gives the same bits on all ranks, so does
-    this: random vectors come from a fixed seed.
+    By ARPACK from a fixed first vector.  Where ``product`` gives the same bits on all ranks, so
+    does this.
     """
-    rng = np.random.default_rng(0)
-    size = min(n, max(2 * count + 1, 20))
-    basis, small = np.zeros((n, size)), np.zeros((size, size))
-    next_one: Floats = rng.standard_normal(n)
-    kept = 0
-    next_one /= np.linalg.norm(next_one)
-    for _ in range(CYCLES):
-        rest = 0.0
-        for j in range(kept, size):
-            basis[:, j], known = next_one, basis[:, : j + 1]
-            next_one, shares = _orthogonal(product(next_one), known)
-            small[: j + 1, j] = small[j, : j + 1] = shares
-            rest = float(np.linalg.norm(next_one))
-            # The space so far is invariant, or what leads out of it is rounding of the product.
-            if rest <= size * EPSILON * np.abs(small).max():
-                rest, next_one = 0.0, _orthogonal(rng.standard_normal(n), known)[0]
-            next_one /= max(float(np.linalg.norm(next_one)), LEAST)
-        values, vectors = np.linalg.eigh(small)
-        kept = min(size - 1, (count + size) // 2)
-        found = basis @ vectors[:, -max(kept, count) :]
-        sizes = np.abs(values[-count:])
-        settled = rest * np.abs(vectors[-1, -count:]) <= EPSILON * sizes
-        # Of a matrix of lower rank the rest of the vectors is arbitrary: their sizes are rounding.
-        if np.all(settled | (sizes <= size * EPSILON * sizes.max())):
-            break
-        basis[:, :kept] = found[:, -kept:]
-        small[:] = 0.0
-        small[range(kept), range(kept)] = values[-kept:]
-    return np.ascontiguousarray(found[:, : -count - 1 : -1])
-
-
-def _orthogonal(vector: Floats, to: Floats) -> tuple[Floats, Floats]:
-    """The part of a vector that is orthogonal to columns, and its shares in these; twice is
-    enough."""
-    shares = to.T @ vector
-    vector = vector - to @ shares
-    more = to.T @ vector
-    return vector - to @ more, shares + more
+    first: Floats = np.random.default_rng(0).standard_normal(n)
+    if not np.any(product(first)):  # which the sparse solver refuses
+        return np.eye(n, count)
+    if count >= n:
+        vectors = np.linalg.eigh(np.column_stack([product(one) for one in np.eye(n)]))[1]
+        return np.ascontiguousarray(vectors[:, : -count - 1 : -1])
+    matrix = scipy.sparse.linalg.LinearOperator((n, n), product, dtype=np.float64)
+    values, vectors = scipy.sparse.linalg.eigsh(
+        matrix, count, v0=first, ncv=min(n, max(2 * count + 1, 20))
+    )
+    return np.ascontiguousarray(np.linalg.qr(vectors[:, np.argsort(-values, kind="stable")])[0])
 
 
 def balanced_on_ranks(U: Floats, V: Floats, ranks: Ranks) -> tuple[Floats, Floats]:

@@ -26,8 +26,10 @@ k steps of Golub and Kahan's bidiagonalisation otherwise, with a random first ve
 polynomial p of the k-th Lanczos vector has |p(A22'A22) g| = 1, so ``|p(sigma^2)| <= 1/|g_1|`` for
 the part g_1 of g along the first singular vector; beyond its zeros, the Ritz values, p rises.  As
 |g_1| < delta has a probability of at most ``delta sqrt(2 n/pi)``, the root of p = 1/delta is an
-upper bound that fails with a probability of at most `FAILURE` (Van Dorsselaer, Hochstenbach and
-Van der Vorst [3]_, Hochstenbach [4]_), over the draws of g; A itself has no say in that.
+upper bound that fails as rarely (Van Dorsselaer, Hochstenbach and Van der Vorst [3]_, Hochstenbach
+[4]_), over the draws of g; A itself has no say in that.  There are `RUNS` of them at a time: the
+largest of their bounds fails only if all do.  So each may fail with a probability of
+`FAILURE`^(1/RUNS), which takes half the steps, in products with several vectors at a time.
 
 Where |A22| > 1, its Ritz vectors a, b are new columns that lower F: N F falls by
 ``(sigma - 1)^2/(2 c)`` with c the curvature of phi along a b', which is a proof that the point is
@@ -56,9 +58,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import brentq
 from scipy.sparse.linalg import LinearOperator, cg
 
 from momentous.lowrank.checks import check_number
+from momentous.lowrank.data.ratings import Floats
 from momentous.lowrank.objective import LowRankObjective
 
 Matrix = NDArray[np.float64]
@@ -66,7 +70,10 @@ Product = Callable[[Any], Any]
 FAILURE = 1e-10  # the probability that |A22| is larger than its bound
 STEPS = 150  # of the bidiagonalisation, at most; the bound is valid after any number
 SLACK = 1.25  # by which the bound of sigma - 1 may exceed what is known to be there
-LOOK_EVERY = 4  # steps between two looks at the bound
+NEAR = 1.15  # the same of sigma, for fits that are known not to be the optimum: half the products
+CLEARLY = 20.0  # times the sigma - 1 that makes no difference: twice the tolerance of the gap
+RUNS = 4  # of the bidiagonalisation, from vectors of their own, in the same products
+LOOK_EVERY = 2  # steps between two looks at the bound
 DENSE = 1 << 18  # cells of A up to which its norm is computed by an SVD
 BALANCING = 3000  # steps, at most, of the conjugate gradients that make sums of the residual 0
 LEFT_OVER = 1e-9  # of the sum of all |residuals|: the largest sum of one row that counts as 0
@@ -131,7 +138,7 @@ class Escape(NamedTuple):
 
 
 def certify(
-    objective: LowRankObjective, x: Any, *, tol: float = 1e-4, steps: int = STEPS, seed: int = 0
+    objective: LowRankObjective, x: Floats, *, tol: float = 1e-4, steps: int = STEPS, seed: int = 0
 ) -> Certificate:
     """How far x is from the optimum of its objective over all ranks.
 
@@ -149,13 +156,18 @@ def certify(
     seed : int
         Of the random vector; the bound of sigma fails for one in 1e10 of them.
     """
-    return examine(objective, x, tol, steps, seed)[0]
+    return examine(objective, x, tol, steps, seed, columns=1)[0]
 
 
 def examine(
-    objective: LowRankObjective, x: Any, tol: float = 1e-4, steps: int = STEPS, seed: int = 0
+    objective: LowRankObjective,
+    x: Floats,
+    tol: float = 1e-4,
+    steps: int = STEPS,
+    seed: int = 0,
+    columns: int | None = None,
 ) -> tuple[Certificate, Escape]:
-    """The certificate, and columns by which the fit can be made better."""
+    """The certificate, and columns by which the fit can be made better; so many, or all found."""
     check_number("tol", tol, 0.0)
     check_number("steps", steps, 1, whole=True)
     if not objective.ridge > 0.0:
@@ -169,7 +181,7 @@ def examine(
     enough = min(0.1 * tol * dual.value / max(dual.penalty, TINY), math.sqrt(0.1 * tol))
     sigma, pairs = _norm(dual, enough, steps, seed)
     gap = max(dual.value - dual.bound(1.0 / max(1.0, sigma)), 0.0) + ROUNDING * abs(dual.value)
-    escape, decrease = dual.escape(pairs)
+    escape, decrease = dual.escape(pairs, columns)
     count, ridge, value = objective.nnz, objective.ridge, dual.value
     relative = gap / max(abs(value), dual.negligible, TINY)
     facts = (
@@ -216,7 +228,7 @@ class Dual:
     whole on every rank.
     """
 
-    def __init__(self, objective: LowRankObjective, x: Any):
+    def __init__(self, objective: LowRankObjective, x: Floats):
         self.objective, self.summed = objective, objective.ranks.all_reduce
         penalty, r = objective.penalty, objective.rank
         P, Q = (side.astype(np.float64) for side in objective.factors(x))
@@ -232,20 +244,20 @@ class Dual:
         self.left, self.right = np.hstack([P, row_ones]), np.hstack([self.V, *offsets])
         self.right[:, -1] += objective.mean
         self.values, losses, slopes, z = self._entries(0, self.left, self.right)
-        self.dense, self.unseen, squares = objective.loss.dense_weight, 0.0, self.total(z * z)
+        self.dense, self.unseen, squares = objective.loss.dense_weight, 0.0, 0.0
         if self.dense:  # the sum of z^2 over all pairs, and over those without an entry
             grams = self.summed(self.left.T @ self.left) * (self.right.T @ self.right)
+            squares = self.total(z * z)
             self.unseen = float(np.sum(grams)) - squares
         self.penalty = 0.5 * (self.total(weights[0] * P * P) + float(np.sum(weights[1] * Q * Q)))
         all_losses = self.total(losses) + 0.5 * self.dense * (self.unseen + squares)
         self.value = all_losses + self.penalty
         # An exact fit has a value of rounding alone: that of a slope is relative to the mean.
-        mean = objective.mean + 0.0 * z
-        zero = objective.loss.entries(mean, self.values)[0]
-        self.negligible = self.total(EXACT * zero + (EXACT * mean) ** 2)
+        zero = objective.loss.entries(np.array(objective.mean), self.values)[0]
+        self.negligible = EXACT * self.total(zero) + objective.nnz * (EXACT * objective.mean) ** 2
 
-        self.y = -(slopes + self.dense * z)  # Y on the entries
         self.data = [-slopes, -self._entries(1, self.right, self.left)[2]]  # by row, by column
+        self.y = self.data[0] - self.dense * z if self.dense else self.data[0]  # Y on the entries
         # Biases without a weight are taken to lie within this distance from 0: an assumption, which
         # matters for sums that rounding leaves over.
         self.reach, self.balanced = 0.0, True
@@ -330,7 +342,9 @@ class Dual:
             for which, (mine, theirs) in enumerate(((a, b), (b, a))):
                 side = self.sides[which]
                 others = self.objective.backend.to_host(side.groups.others)
-                self.data[which] -= np.repeat(mine[:, 0], side.counts) + theirs[others, 0]
+                self.data[which] = (
+                    self.data[which] - np.repeat(mine[:, 0], side.counts) - theirs[others, 0]
+                )
         left = [float(np.max(np.abs(one), initial=0.0)) for one in sums()]
         largest = max(left[1], self.objective.ranks.sum(left[0]) if both else 0.0)
         self.balanced = largest <= LEFT_OVER * self.total(np.abs(self.y))
@@ -370,19 +384,19 @@ class Dual:
             c = c + self.dense * self.summed(np.sum(a * a, axis=0)) * np.sum(b * b, axis=0)
         return np.maximum(c, TINY)
 
-    def escape(self, pairs: _Pairs) -> tuple[Escape, float]:
+    def escape(self, pairs: _Pairs, most: int | None = None) -> tuple[Escape, float]:
         """Columns sqrt(t) a, sqrt(t) b, and what the best one alone takes off the objective.
 
         ``|sum t_k a_k b_k'|^2 <= K sum t_k^2 |a_k b_k'|^2`` for K columns: t = (sigma - 1)/(K c)
         lowers it.
         """
-        kept = pairs.values > 1.0 + ROUNDING
+        kept = np.flatnonzero(pairs.values > 1.0 + ROUNDING)[:most]
         a, b = pairs.left[:, kept] / self.roots[0], pairs.right[:, kept] / self.roots[1]
         above = pairs.values[kept] - 1.0
         if self._plain is not None:  # biases stay as they are: the slope is that of Y itself
             above = self.summed(np.einsum("ik,ik->k", a, self._plain(b))) - 1.0
-            kept = above > ROUNDING
-            a, b, above = a[:, kept], b[:, kept], above[kept]
+            left = above > ROUNDING
+            a, b, above = a[:, left], b[:, left], above[left]
         c = self.curvatures(a, b)
         steps = np.sqrt(above / (max(above.size, 1) * c))
         return Escape(a * steps, b * steps), float(np.max(0.5 * above**2 / c, initial=0.0))
@@ -421,9 +435,12 @@ def _norm(dual: Dual, enough: float, steps: int, seed: int) -> tuple[float, _Pai
         return whole(float(sizes[0])), _Pairs(a, sizes, b.T)
 
     def is_enough(low: float, high: float) -> bool:
-        return whole(high) - 1.0 <= max(enough, SLACK * (whole(low) - 1.0))
+        known = whole(low)
+        if known - 1.0 > CLEARLY * enough and whole(high) <= NEAR * known:
+            return True
+        return whole(high) - 1.0 <= max(enough, SLACK * (known - 1.0))
 
-    start = np.random.default_rng(seed).standard_normal((shape[1], 1))
+    start = np.random.default_rng(seed).standard_normal((shape[1], RUNS))
     start -= right @ (right.T @ start)
     high, pairs = _bidiagonalise(times, back, start, summed, steps, is_enough)
     return whole(high), pairs
@@ -433,42 +450,74 @@ def _bidiagonalise(
     times: Product, back: Product, v: Matrix, summed: Product, steps: int,
     is_enough: Callable[[float, float], bool],
 ) -> tuple[float, _Pairs]:  # fmt: skip
-    """Golub and Kahan's bidiagonalisation, orthogonalised in full; |A22| <= the bound."""
-    n = len(v)
-    log_delta = math.log(FAILURE / math.sqrt(2.0 * n / math.pi))
-    v = v / max(float(np.linalg.norm(v)), TINY)
-    lefts, rights, alphas, betas = np.zeros((0, 0)), v, [], []
+    """Golub and Kahan's bidiagonalisation from each column of v, all of them in the same products
+    and orthogonalised in full; |A22| <= the bound."""
+    n, runs = v.shape
+    log_delta = math.log(FAILURE) / runs - 0.5 * math.log(2.0 * n / math.pi)
+    rights: list[Matrix] = [v / np.maximum(np.linalg.norm(v, axis=0), TINY)]
+    lefts: list[Matrix] = []
+    alphas, betas = np.zeros((0, runs)), np.zeros((0, runs))
     for k in range(min(steps, n)):
-        u = times(rights[:, -1:])
-        if k:
-            u -= lefts @ summed(lefts.T @ u)
-        alphas.append(math.sqrt(max(float(summed(u.T @ u)[0, 0]), 0.0)))
-        lefts = np.hstack([lefts, u / max(alphas[-1], TINY)]) if k else u / max(alphas[-1], TINY)
-        w = back(lefts[:, -1:])
-        w -= rights @ (rights.T @ w)
-        betas.append(float(np.linalg.norm(w)))
-        ended = min(alphas[-1], betas[-1]) <= 1e-13 * max(alphas)
-        if ended or (k + 1) % LOOK_EVERY == 0 or k + 1 == min(steps, n):
-            B = np.diag(alphas) + np.diag(betas[:-1], 1)
-            a, sizes, b = np.linalg.svd(B)
-            high = sizes[0] if ended else _bound(sizes, alphas, betas, log_delta)
-            if ended or is_enough(float(sizes[0]), high):
+        u = _without(times(rights[-1]), lefts, summed)
+        alphas = np.vstack([alphas, np.sqrt(summed(np.einsum("ib,ib->b", u, u)))])
+        lefts.append(u / np.maximum(alphas[-1], TINY))
+        w = _without(back(lefts[-1]), rights, np.asarray)
+        betas = np.vstack([betas, np.linalg.norm(w, axis=0)])
+        ended = np.minimum(alphas[-1], betas[-1]) <= 1e-13 * alphas.max(axis=0)
+        if ended.any() or (k + 1) % LOOK_EVERY == 0 or k + 1 == min(steps, n):
+            sizes = [_singular_values(*one) for one in zip(alphas.T, betas.T, strict=True)]
+            low = max(one[0] for one in sizes)
+            if ended.any():  # in a space that A22 does not lead out of, the largest one is found
+                high = min(one[0] for one, end in zip(sizes, ended, strict=True) if end)
                 break
-        rights = np.hstack([rights, w / betas[-1]])
-    rights = rights[:, : len(alphas)]
-    return float(high), _Pairs(lefts @ a, sizes, rights @ b.T)
+            given = zip(sizes, alphas.T, betas.T, strict=True)
+            high = max(_bound(*one, log_delta) for one in given)
+            if is_enough(low, high):
+                break
+        rights.append(w / betas[-1])
+    images = [alpha * left for alpha, left in zip(alphas, lefts, strict=True)]
+    for image, beta, left in zip(images[1:], betas, lefts, strict=False):
+        image += beta * left
+    return high, _ritz_pairs(np.hstack(rights[: len(lefts)]), np.hstack(images), summed)
 
 
-def _bound(sizes: Matrix, alphas: list[float], betas: list[float], log_delta: float) -> float:
+def _without(vectors: Matrix, known: list[Matrix], summed: Product) -> Matrix:
+    """Each column without its parts along the same columns of what is known."""
+    if known:
+        shares = summed(np.array([np.einsum("ib,ib->b", one, vectors) for one in known]))
+        for one, share in zip(known, shares, strict=True):
+            vectors = vectors - one * share
+    return vectors
+
+
+def _ritz_pairs(vectors: Matrix, images: Matrix, summed: Product) -> _Pairs:
+    """The best approximations of singular vectors of A22 in the span of vectors whose images under
+    A22 are known."""
+    squares, axes = np.linalg.eigh(vectors.T @ vectors)
+    kept = squares > FAINT * squares[-1]
+    basis = axes[:, kept] / np.sqrt(squares[kept])
+    images = images @ basis
+    squares, turn = np.linalg.eigh(summed(images.T @ images))
+    sizes, turn = np.sqrt(np.maximum(squares[::-1], 0.0)), turn[:, ::-1]
+    return _Pairs(images @ turn / np.maximum(sizes, TINY), sizes, vectors @ (basis @ turn))
+
+
+def _singular_values(alphas: Matrix, betas: Matrix) -> Matrix:
+    """Of the bidiagonal matrix."""
+    return np.asarray(np.linalg.svd(np.diag(alphas) + np.diag(betas[:-1], 1), compute_uv=False))
+
+
+def _bound(sizes: Matrix, alphas: Matrix, betas: Matrix, log_delta: float) -> float:
     """The root of ``prod(x^2 - sizes^2) = prod(alpha beta)/delta`` above all sizes."""
     logs = float(np.sum(np.log(alphas) + np.log(betas))) - log_delta
-    low = sizes[0] ** 2
+    low = float(sizes[0]) ** 2
     high = low + math.exp(logs / len(sizes))  # no factor is less than that of the largest size
-    for _ in range(100):
-        middle = 0.5 * (low + high)
-        below = np.sum(np.log(np.maximum(middle - sizes**2, TINY))) < logs
-        low, high = (middle, high) if below else (low, middle)
-    return math.sqrt(high)
+
+    def above(x: float) -> float:
+        return float(np.log(np.maximum(x - sizes**2, TINY)).sum()) - logs
+
+    root: float = brentq(above, low, high * (1.0 + 1e-12), rtol=1e-13)
+    return math.sqrt(root) * (1.0 + 1e-13)
 
 
 def _orthonormal(factor: Matrix, summed: Product) -> Matrix:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from momentous.api import accelerate, minimize
+from momentous.api import minimize
 from momentous.core.checkpoint import (
     MALFORMED,
     CheckpointError,
@@ -32,15 +32,11 @@ from momentous.lowrank.objective import LowRankObjective
 from momentous.lowrank.options import ModelOptions, check_options
 from momentous.lowrank.penalty import Penalty
 from momentous.lowrank.solvers.rank_search import FIRST_RANK
-from momentous.lowrank.solvers.sweeps import Sweep
+from momentous.lowrank.solvers.sweeps import STEPS, Sweep, automatic_steps
 from momentous.methods.descent_map import DescentMap, RestartRule
 from momentous.methods.registry import method_class
 
 SWEEPS, ITERATIONS = 200, 1000  # limits where none is given
-# Half sweeps are by conjugate gradients above this rank, about where two steps take no longer than
-# the exact solution: benchmarks/sweeps.py --steps.  One step is cheaper still, but with a ridge of
-# 1 it needs about twice the sweeps of exact ones; two need 1.1 to 1.2 times as many.
-EXACT_UP_TO, STEPS = 16, 2
 PUBLISHED_RIDGE = 0.003  # lambda of iALS, as published for MovieLens-20M
 IMPROVEMENT = 1e-4  # of the held-out error, relative: less than this is none
 
@@ -150,14 +146,14 @@ class FitConfig(ModelOptions):
 
     def steps(self, objective: LowRankObjective) -> int | None:
         """Steps of conjugate gradients per row and half sweep; None: rows are solved exactly."""
-        able = objective.backend.conjugate_gradients
-        if self.half_sweeps == "cg" and not able:
+        if self.half_sweeps == "auto":
+            return automatic_steps(objective)
+        if self.half_sweeps == "cg" and not objective.backend.conjugate_gradients:
             raise ValueError(
                 f"half_sweeps='cg' is not there for the backend {objective.backend.name!r}: take "
                 "'exact' or 'auto'"
             )
-        high = able and objective.rank > EXACT_UP_TO
-        return STEPS if self.half_sweeps == "cg" or (self.half_sweeps == "auto" and high) else None
+        return STEPS if self.half_sweeps == "cg" else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,25 +227,16 @@ def _sweep(
 ) -> tuple[Floats, Result]:
     sweep = Sweep(objective, steps=config.steps(objective))
     method, begun = config.map_method, observer.begun
-    result = accelerate(
-        sweep,
-        sweep.begin(x0),
-        value=True,
+    return sweep.run(
+        x0,
         restart=method.restart,
-        tol=0.0,
         value_tol=method.value_tol,
         max_iterations=config.max_iterations or SWEEPS,
         callback=lambda intermediate_result: observer(intermediate_result, sweep.point),
         checkpoint=observer.checkpoint,
         resume=None if begun is None else begun.solver.with_method(method.description()),
-        ranks=objective.layout,
-        interrupts="return",
         secants=method.secants,
     )
-    # The image of the last point is no higher, and known unless an interrupt came in between.
-    if result.image is None:
-        return sweep.point(result.x), result
-    return sweep.point_after(result.x, result.image), result
 
 
 def _descend(

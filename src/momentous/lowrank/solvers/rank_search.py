@@ -14,17 +14,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from momentous.api import accelerate
 from momentous.core.result import Result
 from momentous.core.status import Status
 from momentous.lowrank.data.ratings import Floats
 from momentous.lowrank.objective import LowRankObjective
 from momentous.lowrank.solvers.certificate import Certificate, Dual, Verdict, examine
-from momentous.lowrank.solvers.sweeps import Sweep
+from momentous.lowrank.solvers.sweeps import Sweep, automatic_steps
 
 FIRST_RANK = 8  # columns to begin with, and the fewest that are added at a time
-STEPS = 2  # of conjugate gradients per half sweep, above the rank up to which rows are solved
-EXACT_UP_TO = 16
 MAX_SWEEPS = 2000  # where no limit is given
 GROWING, POLISHING = 6, 20  # sweeps between two looks at the residual
 SECANTS = 5  # of the last sweeps: the gap needs more digits than predictions do
@@ -54,7 +51,14 @@ def search_rank(
     """
     sweeps, count = 0, GROWING
     for _ in range(max_sweeps):  # looks, where sweeps have come to an end: no more than sweeps
-        result, x = _sweep(objective, x, min(count, max_sweeps - sweeps), callback)
+        x, result = Sweep(objective, steps=automatic_steps(objective)).run(
+            x,
+            value_tol=0.0,
+            max_iterations=min(count, max_sweeps - sweeps),
+            restart="either",
+            secants=SECANTS,
+            callback=callback,
+        )
         sweeps += int(result.nit)
         before = objective.rank
         objective, x = without_surplus(objective, x)
@@ -72,30 +76,6 @@ def search_rank(
         # Where the columns stay the same, momentum is worth more than another look.
         same = not added and objective.rank == before
         count = 2 * count if same else GROWING if added > objective.rank // 8 else POLISHING
-
-
-def _sweep(
-    objective: LowRankObjective, x: Floats, count: int, callback: Callable[..., Any] | None
-) -> tuple[Result, Floats]:
-    able = objective.backend.conjugate_gradients and objective.rank > EXACT_UP_TO
-    sweep = Sweep(objective, steps=STEPS if able else None)
-    watch = None if callback is None else lambda intermediate_result: callback(intermediate_result)
-    result = accelerate(
-        sweep,
-        sweep.begin(x),
-        value=True,
-        tol=0.0,
-        value_tol=0.0,
-        max_iterations=count,
-        restart="either",
-        secants=SECANTS,
-        callback=watch,
-        ranks=objective.layout,
-        interrupts="return",
-    )
-    if result.image is None:
-        return result, sweep.point(result.x)
-    return result, sweep.point_after(result.x, result.image)
 
 
 def without_surplus(objective: LowRankObjective, x: Floats) -> tuple[LowRankObjective, Floats]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
+from momentous.api import accelerate
+from momentous.core.result import Result
 from momentous.lowrank.backends.base import DAMPING, Backend
 from momentous.lowrank.checks import check_number
 from momentous.lowrank.data.ratings import Floats, Ratings
@@ -15,6 +17,16 @@ from momentous.lowrank.objective import LowRankObjective
 
 Factor = Literal["U", "V"]
 ROWS, COLS = 0, 1
+# Half sweeps are by conjugate gradients above this rank, about where two steps take no longer than
+# the exact solution: benchmarks/sweeps.py --steps.  One step is cheaper still, but with a ridge of
+# 1 it needs about twice the sweeps of exact ones; two need 1.1 to 1.2 times as many.
+EXACT_UP_TO, STEPS = 16, 2
+
+
+def automatic_steps(objective: LowRankObjective) -> int | None:
+    """Steps of conjugate gradients that a sweep is fastest with; None: exact solutions."""
+    high = objective.rank > EXACT_UP_TO
+    return STEPS if high and objective.backend.conjugate_gradients else None
 
 
 class Sweep:
@@ -152,6 +164,22 @@ class Sweep:
             self.side, both[self.side], rescaled, with_value=False, steps=self.steps
         )
         return objective.join(*self._in_order(image, rescaled)), value + losses / objective.nnz
+
+    def run(self, x: Floats, **options: Any) -> tuple[Floats, Result]:
+        """`momentous.accelerate` from a point: the point after the last sweep, and the result."""
+        result = accelerate(
+            self,
+            self.begin(x),
+            value=True,
+            tol=0.0,
+            ranks=self.objective.layout,
+            interrupts="return",
+            **options,
+        )
+        # The image of the last point is no higher, and known unless an interrupt came in between.
+        if result.image is None:
+            return self.point(result.x), result
+        return self.point_after(result.x, result.image), result
 
     def _own_and_other(self, state: Floats) -> tuple[Floats, Floats | None]:
         """The side that the map goes by, and the other one, where it is in the state."""

@@ -112,7 +112,7 @@ class ParameterFree(Rule[P]):
         memory = self.memory(
             here, here, here.point, here.point, Outcome(1.0, m.no_events), Probe.at(m, here),
             Look(0.0, 0.0, 1.0, 0.0), Rounding.at(m, here.value),
-            self.default_tolerance if goal.tol is None else goal.tol,
+            self.tolerance_for(goal.tol),
         )  # fmt: skip
         memory = self._begin_epoch(m, cast(P, memory))
         if self.gradient_lipschitz is None:

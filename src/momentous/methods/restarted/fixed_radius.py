@@ -301,7 +301,7 @@ class FixedRadius(Restarted[FixedMemory]):
         return theory_parameters(self, self.scheme, tol)
 
     def begin(self, m: Machine, here: Sample, goal: Goal) -> FixedMemory:
-        p = self.resolved(self.default_tolerance if goal.tol is None else goal.tol, m.dimension)
+        p = self.resolved(self.tolerance_for(goal.tol), m.dimension)
         memory = FixedMemory(
             Epoch.at(here.point), Outcome(p.step_size, m.no_events), p, goal.tol or 0.0, goal.seed,
             Sample(here.point, here.value),

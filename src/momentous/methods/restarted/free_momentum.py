@@ -1,4 +1,4 @@
-"""Momentum where nothing is given: theta is 1/k in iteration k of an epoch, k = 1, 2, ...
+"""Momentum where nothing is given: theta = 1/k in iteration k of an epoch, and eta by gradients.
 
 With v = x^k - x^{k-1} and beta = 1 - 1/k both iterations step to x^{k+1} = x^k + beta v - eta g.
 Nesterov's takes the gradient g at y = x^k + beta v, the heavy ball at y = x^k.
@@ -12,9 +12,10 @@ from typing import ClassVar
 
 from momentous.core import passes
 from momentous.core.machine import Machine
+from momentous.core.oracle import Sample
 from momentous.core.passes import Pass
 from momentous.core.record import record
-from momentous.core.rule import Vectors
+from momentous.core.rule import Sums, Vectors
 from momentous.core.space import Array
 
 
@@ -59,12 +60,38 @@ class FreeEpoch:
         return m.where(self.k > 0, (self.k + 1) * (eta / self.first_step), 0.0)
 
 
+@record
+class Learned:
+    """What outlives an epoch."""
+
+    step_size: float  # eta
+    most: float  # the step may not grow beyond this
+    sharpness: float  # q = eta^2 rho'
+    norm_at_last_halving: float  # the gradient norm when its halving last allowed an early end
+    longest_since_paid: float  # eta at its longest since an epoch has paid
+    iterations_unpaid: int = 0  # of epochs that ended early and have not paid
+    walls: int = 0  # how often something was not finite
+    longest: float = 0.0  # eta at its longest in this epoch
+
+    def with_step(self, m: Machine, eta: float) -> Learned:
+        """rho' = q/eta^2 stays; q stays while eta is longer than since an epoch last paid.
+
+        If growth kept q and shrinking kept rho', a step that went up and down would let q fall
+        without end, and epochs would become ever longer.
+        """
+        ratio = m.minimum(eta, self.longest_since_paid) / self.step_size
+        return Learned(
+            eta, self.most, m.maximum(self.sharpness * ratio * ratio, m.smallest**2),
+            self.norm_at_last_halving, m.maximum(eta, self.longest_since_paid),
+            self.iterations_unpaid, self.walls, m.maximum(self.longest, eta),
+        )  # fmt: skip
+
+
 @dataclasses.dataclass(frozen=True)
 class FreeNesterov:
-    """Nesterov's iteration, and how its step may grow.
+    """Nesterov's iteration, whose step follows b = eta |g - g'|/|y - y'| of successive gradients.
 
-    b = eta |g - g'|/|y - y'| compares two successive gradients.  These thresholds and factors were
-    chosen with the `Constants` of the rule.
+    These numbers were chosen as those of `free_radius.Constants` were.
     """
 
     takes_gradient_at_x: ClassVar[bool] = False
@@ -74,6 +101,86 @@ class FreeNesterov:
     growth: float = 1.2  # ... by this factor; ...
     first_threshold: float = 0.25  # ... and these two after the first step of an epoch
     first_growth: float = 1.2
+    longest: float = 1.0  # where b is above this, the step is too long ...
+    shortened: float = 0.7  # ... and becomes this much of what would do
+    cancelled: float = 1e-12  # a difference of squares this much smaller than they are says nothing
+
+    def advance(
+        self, m: Machine, epoch: FreeEpoch, before: Learned, here: Sample, y: Array, made: Vectors,
+        sums: Sums,
+    ) -> tuple[FreeEpoch, Learned, Array, bool]:  # fmt: skip
+        """One iteration: where the epoch stands then, with which eta, where the next gradient is
+        taken, and was the last step too long?
+
+        ``made`` and ``sums`` are what the pass has made with the eta of the forecast, if any.
+        """
+        k, norm, eta = epoch.k + 1, here.grad_norm, before.step_size
+        # The step size, by what the gradients show.
+        apart = self.distance_apart(m, epoch, eta)
+        change = self._change(m, epoch, here, sums, apart > 0.0)
+        bend = eta * change / m.maximum(apart, m.tiny)
+        too_long = (bend > self.longest) & m.isfinite(norm)
+        grows = (bend < self.threshold_at(m, k)) & (eta < before.most) & (epoch.k > 0)
+
+        def change_step() -> Learned:
+            return before.with_step(m, self._next_step(m, before, norm, k, bend))
+
+        now = m.case(before, (grows | too_long, change_step))
+        eta = now.step_size
+        share = epoch.share(m, eta)
+        # The step.
+        if epoch.forecast is None or eta != epoch.forecast.step:
+            vectors, numbers = self.given(epoch, y, k, eta, share)
+            made, sums = m.run(self.work, (here.gradient, *vectors), numbers, 2)
+        x_next, y_next, points = self.made(made)
+        moved = sums[-1]
+        travelled, weight, path = epoch.travelled + moved, epoch.weight + share, epoch.path + apart
+        ahead = path - epoch.mean_path
+        mean_path = epoch.mean_path + share / weight * ahead
+        # beta v_k = v_{k+1} + eta g: the three squares give the product of the last two.
+        beta, step = epoch.k / k, eta * norm
+        slope = (beta * beta * epoch.moved - moved - step * step) / (2 * eta)
+        reached = FreeEpoch(
+            x_next, epoch.x, points, here.gradient, epoch.first_step, epoch.mean_due,
+            epoch.early_due, norm, k, moved, slope, travelled, weight, path, mean_path,
+            epoch.spread + share * ahead * (path - mean_path),
+        )  # fmt: skip
+        if epoch.forecast is not None:
+            curvature = m.where(epoch.k > 0, bend / before.step_size, math.nan)
+            step = self.expected_step(m, now, k + 1, curvature, epoch.forecast.curvature)
+            reached.forecast = Forecast(step, curvature)
+        return reached, now, y_next, too_long
+
+    def _change(self, m: Machine, epoch: FreeEpoch, here: Sample, sums: Sums, later: bool) -> float:
+        """|g_k - g_{k-1}|, from the norms and one product where these tell; 0 for k = 0."""
+        along = sums[0] if sums else m.inner(here.gradient, epoch.gradient)
+        squares = here.grad_norm * here.grad_norm + epoch.grad_norm * epoch.grad_norm
+        square = squares - 2 * along
+        told = (self.cancelled * squares < square) & (square < math.inf)
+        return m.case(
+            m.sqrt(m.where(told & later, square, 0.0)),
+            (later & m.no(told), lambda: m.distance(here.gradient, epoch.gradient)),
+        )
+
+    def _next_step(self, m: Machine, now: Learned, norm: float, k: int, bend: float) -> float:
+        """A longer eta, or a shorter one where that is too long."""
+        eta, growth = now.step_size, self.growth_at(m, k)
+        share = self.shortened * m.maximum(self.longest / m.maximum(bend, self.longest), 0.5)
+        cut = growth * bend > self.shortened
+        growth = m.where(cut, self.shortened / m.where(cut, bend, 1.0), growth)
+        # Where f has no lower bound, a step must stay within what the dtype can hold.
+        most = m.minimum(now.most, math.sqrt(m.largest) / m.maximum(norm, 1.0))
+        longer = m.maximum(eta, m.minimum(growth * eta, most))
+        return m.where(bend > self.longest, eta * share, longer)
+
+    def expected_step(
+        self, m: Machine, now: Learned, k: int, curvature: float, curvature_before: float
+    ) -> float:
+        """The step size that iteration k will most likely have."""
+        eta = now.step_size
+        curvature = self.predicted_curvature(m, curvature, curvature_before)
+        longer = m.maximum(eta, m.minimum(self.growth_at(m, k) * eta, now.most))
+        return m.where(eta * curvature < self.threshold_at(m, k), longer, eta)
 
     def threshold_at(self, m: Machine, k: int) -> float:
         """Where b is below this in iteration k of an epoch, eta grows ..."""

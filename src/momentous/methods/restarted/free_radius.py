@@ -37,7 +37,7 @@ from momentous.core.space import Array
 from momentous.core.status import Ending, EventKind, Status
 from momentous.core.step import RiseLimit
 from momentous.methods.endings import no_progress, start_not_finite, zero_gradient
-from momentous.methods.restarted.free_momentum import Forecast, FreeEpoch, FreeNesterov
+from momentous.methods.restarted.free_momentum import FreeEpoch, FreeNesterov, Learned
 from momentous.methods.search.backtracking import SIGNAL
 from momentous.methods.search.probe import Probe
 from momentous.methods.search.rounding import NOISE
@@ -65,10 +65,7 @@ class Constants:
 
     restart: float = 64.0  # c of the restart rule
     decrease: float = 0.05  # an epoch must lower f by this times S/(eta k)
-    longest: float = 1.0  # b = eta |g - g'|/|y - y'| above this: the step is too long ...
-    shortened: float = 0.7  # ... and becomes this much of what would do
     shortest: float = 1 / 64  # an epoch ends where eta is this much shorter than it was in it
-    cancelled: float = 1e-12  # a difference of squares this much smaller than they are says nothing
     eased: float = 3.0  # q after an epoch that has paid is divided by this
     widened: float = 2.0  # the largest step allowed is multiplied by this
     again: float = 1.5  # an early end that was refused is asked for again so many times later
@@ -76,33 +73,6 @@ class Constants:
     standstill: float = 2.0**-10  # a first step of this many units of rounding of x is none
     looks: int = 4  # the mean is looked at in iterations 4, 16, 64, ... or after, ...
     flat: float = 4.0  # ... where |v|^2 <= this times S/k
-
-
-@record
-class Learned:
-    """What outlives an epoch."""
-
-    step_size: float  # eta
-    most: float  # the step may not grow beyond this
-    sharpness: float  # q = eta^2 rho'
-    norm_at_last_halving: float  # the gradient norm when its halving last allowed an early end
-    longest_since_paid: float  # eta at its longest since an epoch has paid
-    iterations_unpaid: int = 0  # of epochs that ended early and have not paid
-    walls: int = 0  # how often something was not finite
-    longest: float = 0.0  # eta at its longest in this epoch
-
-    def with_step(self, m: Machine, eta: float) -> Learned:
-        """rho' = q/eta^2 stays; q stays while eta is longer than since an epoch last paid.
-
-        If growth kept q and shrinking kept rho', a step that went up and down would let q fall
-        without end, and epochs would become ever longer.
-        """
-        ratio = m.minimum(eta, self.longest_since_paid) / self.step_size
-        return Learned(
-            eta, self.most, m.maximum(self.sharpness * ratio * ratio, m.smallest**2),
-            self.norm_at_last_halving, m.maximum(eta, self.longest_since_paid),
-            self.iterations_unpaid, self.walls, m.maximum(self.longest, eta),
-        )  # fmt: skip
 
 
 @record
@@ -211,49 +181,15 @@ class FreeRadius(Rule[FreeMemory]):
     def _iterate(
         self, m: Machine, memory: FreeMemory, here: Sample, made: Vectors, sums: Sums
     ) -> FreeMemory:
-        c, scheme, epoch, before = self.constants, self.scheme, memory.epoch, memory.learned
-        k, norm, eta = epoch.k + 1, here.grad_norm, before.step_size
-        # The step size, by what the gradients show.
-        apart = scheme.distance_apart(m, epoch, eta)
-        change = self._change(m, epoch, here, sums, apart > 0.0)
-        bend = eta * change / m.maximum(apart, m.tiny)
-        too_long = (bend > c.longest) & m.isfinite(norm)
-        grows = (bend < scheme.threshold_at(m, k)) & (eta < before.most) & (epoch.k > 0)
-        now = m.case(
-            before,
-            (
-                grows | too_long,
-                lambda: before.with_step(m, self._next_step(m, before, norm, k, bend)),
-            ),
+        reached, now, point, too_long = self.scheme.advance(
+            m, memory.epoch, memory.learned, here, memory.point, made, sums
         )
-        eta = now.step_size
-        share = epoch.share(m, eta)
-        # The step.
-        if epoch.forecast is None or eta != epoch.forecast.step:
-            vectors, numbers = scheme.given(epoch, memory.point, k, eta, share)
-            made, sums = m.run(scheme.work, (here.gradient, *vectors), numbers, 2)
-        x_next, y_next, points = scheme.made(made)
-        moved = sums[-1]
-        travelled, weight, path = epoch.travelled + moved, epoch.weight + share, epoch.path + apart
-        ahead = path - epoch.mean_path
-        mean_path = epoch.mean_path + share / weight * ahead
-        # beta v_k = v_{k+1} + eta g: the three squares give the product of the last two.
-        beta, step = epoch.k / k, eta * norm
-        slope = (beta * beta * epoch.moved - moved - step * step) / (2 * eta)
-        reached = FreeEpoch(
-            x_next, epoch.x, points, here.gradient, epoch.first_step, epoch.mean_due,
-            epoch.early_due, norm, k, moved, slope, travelled, weight, path, mean_path,
-            epoch.spread + share * ahead * (path - mean_path),
-        )  # fmt: skip
-        if epoch.forecast is not None:
-            curvature = m.where(epoch.k > 0, bend / before.step_size, math.nan)
-            step = self._expected_step(m, now, k + 1, curvature, epoch.forecast.curvature)
-            reached.forecast = Forecast(step, curvature)
+        k, eta = reached.k, now.step_size
         start = memory.start
         if start.gradient is None:
             start = here  # it is known now
         after = FreeMemory(
-            reached, now, Outcome(eta, m.no_events), start, y_next, False, ITERATE,
+            reached, now, Outcome(eta, m.no_events), start, point, False, ITERATE,
             memory.probe_distance, memory.probe_trials,
         )  # fmt: skip
         first_too_long = too_long & (k == 2)
@@ -353,37 +289,6 @@ class FreeRadius(Rule[FreeMemory]):
             (early, end_early),
             (looks, look),
         )
-
-    def _change(self, m: Machine, epoch: FreeEpoch, here: Sample, sums: Sums, later: bool) -> float:
-        """|g_k - g_{k-1}|, from the norms and one product where these tell; 0 for k = 0."""
-        along = sums[0] if sums else m.inner(here.gradient, epoch.gradient)
-        squares = here.grad_norm * here.grad_norm + epoch.grad_norm * epoch.grad_norm
-        square = squares - 2 * along
-        told = (self.constants.cancelled * squares < square) & (square < math.inf)
-        return m.case(
-            m.sqrt(m.where(told & later, square, 0.0)),
-            (later & m.no(told), lambda: m.distance(here.gradient, epoch.gradient)),
-        )
-
-    def _next_step(self, m: Machine, now: Learned, norm: float, k: int, bend: float) -> float:
-        """A longer eta, or a shorter one where that is too long."""
-        c, eta, growth = self.constants, now.step_size, self.scheme.growth_at(m, k)
-        shorter = eta * (c.shortened * m.maximum(c.longest / m.maximum(bend, c.longest), 0.5))
-        cut = growth * bend > c.shortened
-        growth = m.where(cut, c.shortened / m.where(cut, bend, 1.0), growth)
-        # Where f has no lower bound, a step must stay within what the dtype can hold.
-        most = m.minimum(now.most, math.sqrt(m.largest) / m.maximum(norm, 1.0))
-        longer = m.maximum(eta, m.minimum(growth * eta, most))
-        return m.where(bend > c.longest, shorter, longer)
-
-    def _expected_step(
-        self, m: Machine, now: Learned, k: int, curvature: float, curvature_before: float
-    ) -> float:
-        """The step size that iteration k will most likely have."""
-        eta, scheme = now.step_size, self.scheme
-        curvature = scheme.predicted_curvature(m, curvature, curvature_before)
-        longer = m.maximum(eta, m.minimum(scheme.growth_at(m, k) * eta, now.most))
-        return m.where(eta * curvature < scheme.threshold_at(m, k), longer, eta)
 
     def _judge_mean(self, m: Machine, memory: FreeMemory, here: Sample, *_: object) -> FreeMemory:
         """rho' becomes at least what the gradient at ybar proves of rho.

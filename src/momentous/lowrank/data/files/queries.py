@@ -5,23 +5,28 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from momentous.io.optional import require
-from momentous.lowrank.data.dialect import check_columns
 from momentous.lowrank.data.errors import RatingsFileError
-from momentous.lowrank.data.sources import ADDRESS, Paths, find_sources, is_stream, receive
-from momentous.lowrank.data.tables import (
-    Scan,
-    Work,
+from momentous.lowrank.data.files.database import (
     duckdb_errors,
     quoted_name,
     quoted_text,
     read_files,
-    table_scan,
 )
+from momentous.lowrank.data.files.dialect import check_columns
+from momentous.lowrank.data.files.scans import Scan, Work
+from momentous.lowrank.data.files.sources import (
+    ADDRESS,
+    Paths,
+    find_sources,
+    is_stream,
+    receive,
+)
+from momentous.lowrank.data.files.tables import table_scan
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection as Connection
@@ -29,7 +34,6 @@ if TYPE_CHECKING:
 
 NAME = "the query"
 ASK = "full access (full_access=True, --full-access)"
-OURS = {"triples", "user_codes", "item_codes", "reject_errors", "reject_scans"}  # tables
 
 
 class Table(Protocol):
@@ -62,14 +66,13 @@ def open_table(work: Work, source: Table | Query) -> Iterator[Scan]:
     A table may be a stream, which can be read only once: there is no second way then.
     """
     if isinstance(source, Query):
-        scan = _query_scan(work, source)
-        yield replace(scan, numbers=None) if any(map(is_table, source.tables.values())) else scan
+        yield _query_scan(work, source)
         return
     name = f"the {type(source).__name__}"
     with duckdb_errors(name):
         work.connection.register("source_table", source)
     try:
-        yield replace(table_scan("SELECT * FROM source_table", name, work), numbers=None)
+        yield table_scan("SELECT * FROM source_table", name, work, is_stream=True)
     finally:
         work.connection.unregister("source_table")
 
@@ -95,7 +98,8 @@ def _query_scan(work: Work, query: Query) -> Scan:
             connection.execute(statement)
     try:
         # Only within another statement, as here, can a SELECT not write (WITH x AS (COPY ...)).
-        return table_scan(last.query.strip().rstrip(";"), NAME, work)
+        has_stream = any(map(is_table, query.tables.values()))
+        return table_scan(last.query.strip().rstrip(";"), NAME, work, has_stream)
     except RatingsFileError as error:
         if isinstance(error.__cause__, require("duckdb", "app", "A query").PermissionException):
             more = f"it reads its tables alone; name the file as one of them, or take {ASK}"
@@ -115,8 +119,6 @@ def _shut(connection: Connection, paths: list[Path]) -> None:
 def _add_table(work: Work, query: Query, name: str) -> list[Path]:
     """Make a table known by its name; returns the files that it is read from, later."""
     source, connection = query.tables[name], work.connection
-    if name.lower() in OURS:
-        raise RatingsFileError(NAME, f"a table cannot be called {name!r} here; take another name")
     if is_table(source):
         with duckdb_errors(f"the table {name!r}"):
             connection.register(name, source)

@@ -18,8 +18,8 @@ from momentous.io.archive import (
 )
 from momentous.io.atomic import permissions_of
 from momentous.io.types import JsonObject
+from momentous.lowrank.data.files.sources import Source
 from momentous.lowrank.data.ratings import Ratings, checked_storage
-from momentous.lowrank.data.sources import Source
 
 KIND, VERSION = "cache of ratings", 3
 _SCHEMA = {

@@ -12,13 +12,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from momentous.lowrank.data.dialect import WHITESPACE, File
 from momentous.lowrank.data.errors import RatingsFileError
-from momentous.lowrank.data.matrices import Outcome, read_dense, read_matrix_market, read_npz
-from momentous.lowrank.data.netflix import netflix_scans
-from momentous.lowrank.data.sources import NETFLIX
-from momentous.lowrank.data.tables import Scan, Work, parquet_scans
-from momentous.lowrank.data.text import delimited_scans, json_scans
+from momentous.lowrank.data.files.dialect import WHITESPACE, File
+from momentous.lowrank.data.files.matrices import (
+    Outcome,
+    read_dense,
+    read_matrix_market,
+    read_npz,
+)
+from momentous.lowrank.data.files.scans import Scan, Work
+from momentous.lowrank.data.files.sources import NETFLIX
+from momentous.lowrank.data.files.tables import parquet_scans
+from momentous.lowrank.data.files.text import delimited_scans, json_scans, netflix_scans
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from typing import IO, TypeGuard
 
 from momentous.io.archive import DAMAGED
 from momentous.io.atomic import PathLike
-from momentous.lowrank.data.dialect import File
 from momentous.lowrank.data.errors import Limits, RatingsFileError, shorten
+from momentous.lowrank.data.files.dialect import File
 
 NETFLIX = re.compile(r"(combined_data_\d+|mv_\d+)\.txt(\.gz)?", re.IGNORECASE)
 MOVIELENS = re.compile(r"(ratings\.(dat|csv|tsv|parquet)|u\.data)(\.gz)?", re.IGNORECASE)

@@ -1,15 +1,16 @@
 """How the lines of a file are cut into fields, and which field is what.
 
 The rules are few and look at no more than the first hundred lines that are not blank.  DuckDB could
-guess, too, but a guess that goes wrong reads a file as what it is not; here a file that the rules
-do not fit is refused.
+guess, too, but knows neither ``::`` nor names of columns, and a guess that goes wrong reads a file
+as what it is not; here a file that the rules do not fit is refused.
 """
 
 from __future__ import annotations
 
+import csv
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +23,6 @@ DENSE_FROM = 8  # numbers per line, without a header: nobody writes triples like
 _TRIED = ("::", "\t", ",", ";", "|", WHITESPACE)
 _WORDS = {"::": "'::'", "\t": "tabs", ",": "commas", WHITESPACE: "spaces"}
 _SAMPLE_BYTES, _SAMPLE_LINES, _LONGEST_LINE = 1 << 16, 100, 1 << 20
-_LONGEST_RECORD = 1000  # lines that one record may take
 
 Columns = Sequence[str | int]
 """Names in the header, or numbers from 0, of user, item and rating; of pairs, of user and item."""
@@ -85,13 +85,15 @@ def first_lines(path: Path, name: str) -> FirstLines:
             if not raw:
                 break
             if not number:
+                if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+                    raise RatingsFileError(name, "is encoded as UTF-16; save it as UTF-8")
                 raw = raw.removeprefix(BYTE_ORDER_MARK)
-            number += raw.endswith(b"\n") or len(raw) < _LONGEST_LINE
             text = raw.decode("utf-8", "replace").strip(" \r\n")
             if text:
                 size += len(raw)
                 lines.append(text)
-                numbers.append(number)
+                numbers.append(number + 1)
+            number += raw.endswith(b"\n") or len(raw) < _LONGEST_LINE
     if not lines:
         raise RatingsFileError(name, "is empty")
     return FirstLines(name, lines, numbers)
@@ -108,6 +110,7 @@ class Dialect:
     fields: int  # in every line
     columns: tuple[int, ...]  # which fields are user, item and rating, from 0
     skip: int  # lines before the first that has data: blank ones and the header
+    samples: list[list[str]]  # the first records with data
 
     @property
     def expected(self) -> str:
@@ -119,6 +122,11 @@ def _word(delimiter: str) -> str:
     return _WORDS.get(delimiter, repr(delimiter))
 
 
+def has_quotes(delimiter: str) -> bool:
+    """May fields between such delimiters be quoted?"""
+    return len(delimiter) == 1 and delimiter != WHITESPACE
+
+
 def find_dialect(
     head: FirstLines,
     delimiter: str | None,
@@ -126,6 +134,7 @@ def find_dialect(
     limits: Limits,
     count: int = 3,
     known: str = "",
+    decimal: str = ".",
 ) -> Dialect:
     """The dialect of a file from its first lines; one damaged line does not matter.
 
@@ -133,9 +142,14 @@ def find_dialect(
     it has pairs; their ids may be any text, so that only a name for users tells a header, or that
     names were asked for.  ``known`` is said of a file that no delimiter cuts.
     """
-    tried = _TRIED if delimiter is None else (delimiter,)
-    cut = {one: list(records(head.lines, one)) for one in tried}
-    agree = {one: _common_count(cut[one], one, count) for one in tried}
+    for number, line in zip(head.numbers, head.lines, strict=True):
+        if len(line) >= min(limits.line_bytes, _LONGEST_LINE):
+            problem = f"has a line of more than {limits.line_bytes:,} bytes"
+            raise limits.exceeded("line_bytes", head.name, problem, number, line)
+    # A comma that stands for a decimal point is the last that separates fields.
+    tried = sorted(_TRIED, key=decimal.__eq__) if delimiter is None else [delimiter]
+    cut = {one: split_lines(head.lines, one) for one in tried}
+    agree = {one: _common_count(cut[one], count) for one in tried}
     best = max(tried, key=lambda one: agree[one][1])  # the first of equals
     fields, lines = agree[best]
     if 2 * lines < len(cut[best]) or not lines:
@@ -143,21 +157,26 @@ def find_dialect(
             raise head.error(f"expected {WANTED[count]} separated by {_word(delimiter)}")
         raise head.error(f"expected lines of {WANTED[count]}{known and '; '}{known}")
     check_columns(fields, head, limits)
-    first = split("\n".join(cut[best][0]), best)
+    first = cut[best][0]
     if count == 2:
         by_name = columns is not None and any(isinstance(one, str) for one in columns)
-        header = by_name or bool(_matching(first, KNOWN[0]))
+        header = by_name or bool(matching_names(first, KNOWN[0]))
     else:
         header = len(first) == fields and best != "::" and not any(map(_is_number, first))
-        if not header and columns is None and _looks_dense(head, best, fields):
+        some = (one for line in cut[best][:10] for one in line)
+        is_dense = fields >= DENSE_FROM and all(not one or _is_number(one) for one in some)
+        if not header and columns is None and is_dense:
             raise head.error(
                 f"has {fields} numbers per line and no header, as a dense matrix has, one line per "
                 "user and one column per item: read it with format='dense', or, if its lines are "
                 "triples, say which columns are user, item and rating, as in columns=(0, 1, 2)"
             )
-    where = places(head.name, columns, fields, first if header else None, count)
-    skip = head.numbers[0] - 1 + (len(cut[best][0]) if header else 0)
-    return Dialect(best, fields, where, skip)
+    where = find_columns(head.name, columns, fields, first if header else None, count)
+    skip = head.numbers[0] - 1
+    if header:
+        skip += 1 + "".join(first).count("\n")
+    samples = [one for one in cut[best][int(header) :] if len(one) == fields]
+    return Dialect(best, fields, where, skip, samples)
 
 
 def check_columns(fields: int, head: FirstLines, limits: Limits) -> None:
@@ -167,42 +186,18 @@ def check_columns(fields: int, head: FirstLines, limits: Limits) -> None:
         raise limits.exceeded("columns", head.name, problem, head.numbers[0])
 
 
-def _looks_dense(head: FirstLines, delimiter: str, fields: int) -> bool:
-    """Are these many numbers per line?  An empty field may stand for a missing one."""
-    if fields < DENSE_FROM:
-        return False
-    lines = [split(line, delimiter) for line in head.lines[:10]]
-    return all(not one or _is_number(one) for line in lines for one in line)
-
-
-def split(line: str, delimiter: str) -> list[str]:
-    """The fields of one line, without quotes and without spaces around them.
-
-    A line whose quotes do not match is one field.
-    """
+def split_lines(lines: list[str], delimiter: str) -> list[list[str]]:
+    """The fields of lines, without quotes and without spaces around them."""
     if delimiter == WHITESPACE:
-        return line.split()
-    if len(delimiter) > 1 or '"' not in line:
-        return [one.strip() for one in line.split(delimiter)]
-    if not re.fullmatch(quoted_record(delimiter, "+"), line + delimiter):
-        return [line]
-    found = [one.strip(" ") for one in re.findall(quoted_field(delimiter, "+"), line + delimiter)]
-    return [(one[1:-1].replace('""', '"') if one.startswith('"') else one).strip() for one in found]
-
-
-def quoted_field(delimiter: str, possessive: str = "") -> str:
-    """A regular expression for one field and the delimiter after it; the field is its group.
-
-    A field is quoted, with quotes in it doubled, or does not begin with a quote.  ``possessive``
-    is "+" for Python, which must not try again what cannot fit; RE2 (in DuckDB) never does.
-    """
-    d, p = re.escape(delimiter), possessive
-    return rf'([ ]*{p}"(?:[^"]|"")*{p}"[ ]*{p}|[ ]*{p}[^"{d} ][^{d}]*{p}|[ ]*{p}){d}'
-
-
-def quoted_record(delimiter: str, possessive: str = "") -> str:
-    """A regular expression for a whole line with a delimiter at its end."""
-    return f"(?:{quoted_field(delimiter, possessive).replace('(', '(?:', 1)})+{possessive}"
+        return [line.split() for line in lines]
+    if not has_quotes(delimiter) or not any('"' in line for line in lines):
+        return [[one.strip() for one in line.split(delimiter)] for line in lines]
+    ended = (line + "\n" for line in lines)  # a record may go on in the next line
+    records = csv.reader(ended, delimiter=delimiter, skipinitialspace=True)
+    try:
+        return [[one.strip() for one in record] for record in records]
+    except csv.Error:  # a field of more than 128 KiB
+        return [[line] for line in lines]
 
 
 def _is_number(text: str) -> bool:
@@ -213,41 +208,9 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def records(lines: Iterable[str], delimiter: str, most: int = _LONGEST_LINE) -> Iterator[list[str]]:
-    """Lines, those together that are one record with line ends in its quotes.
-
-    A record begins with a line that has an odd number of quotes and ends with the next such line.
-    Where both and what is between them make no record, or a very long one, each line stands alone.
-    """
-    if len(delimiter) > 1 or delimiter == WHITESPACE:
-        yield from ([line] for line in lines)
-        return
-    complete = re.compile(quoted_record(delimiter, "+"))
-    waiting: list[str] = []  # lines of a record that has begun
-    size = 0
-    for line in lines:
-        turns = '"' in line and line.count('"') % 2 == 1
-        if not waiting and not turns:
-            yield [line]
-            continue
-        waiting.append(line)
-        size += len(line)
-        if len(waiting) > 1 and turns:
-            if complete.fullmatch("\n".join(waiting) + delimiter):
-                yield waiting
-                waiting, size = [], 0
-            else:
-                yield from ([one] for one in waiting[:-1])
-                waiting, size = [line], len(line)  # which may begin a record itself
-        elif len(waiting) > _LONGEST_RECORD or size > most:
-            yield from ([one] for one in waiting)
-            waiting, size = [], 0
-    yield from ([one] for one in waiting)
-
-
-def _common_count(cut: list[list[str]], delimiter: str, least: int) -> tuple[int, int]:
+def _common_count(records: list[list[str]], least: int) -> tuple[int, int]:
     """The number of fields, at least so many, that most records have, and how many have it."""
-    agree = Counter(len(split("\n".join(lines), delimiter)) for lines in cut)
+    agree = Counter(map(len, records))
     enough = [(count, lines) for count, lines in agree.items() if count >= least]
     return max(enough, key=lambda pair: pair[::-1], default=(0, 0))
 
@@ -268,7 +231,7 @@ def checked_columns(columns: Columns | None, count: int = 3) -> list[str | int] 
     return list(columns)
 
 
-def places(
+def find_columns(
     name: str, columns: Columns | None, fields: int, names: Sequence[str] | None, count: int
 ) -> tuple[int, ...]:
     """The positions of user, item and rating (or of user and item) among so many columns.
@@ -279,7 +242,7 @@ def places(
         return tuple(_place(name, one, fields, names) for one in columns)
     if names is None:
         return tuple(range(count))
-    found = [_matching(names, known) for known in KNOWN[:count]]
+    found = [matching_names(names, known) for known in KNOWN[:count]]
     if any(len(one) != 1 for one in found):
         example = tuple(WANTED[count].replace(",", "").replace(" and", "").split())
         raise RatingsFileError(
@@ -292,7 +255,7 @@ def places(
     return tuple(one[0] for one in found)
 
 
-def _matching(names: Sequence[str], known: set[str]) -> list[int]:
+def matching_names(names: Sequence[str], known: set[str]) -> list[int]:
     """The positions of names that are known."""
     return [k for k, name in enumerate(names) if re.sub(r"[^a-z0-9]", "", name.lower()) in known]
 

@@ -10,18 +10,29 @@ from numpy.typing import NDArray
 
 from momentous.io.archive import DAMAGED, ArchiveError, is_archive, read_array
 from momentous.io.types import AnyArray
-from momentous.lowrank.data.cache import KIND, read_cache
-from momentous.lowrank.data.dialect import (
+from momentous.lowrank.data.errors import Limits, RatingsFileError
+from momentous.lowrank.data.files.cache import KIND, read_cache
+from momentous.lowrank.data.files.dialect import (
     BYTE_ORDER_MARK,
+    WHITESPACE,
     File,
     check_columns,
     find_dialect,
-    split,
+    split_lines,
 )
-from momentous.lowrank.data.errors import Limits, RatingsFileError
+from momentous.lowrank.data.files.scans import (
+    NOT_UTF8,
+    IdColumn,
+    Lines,
+    Scan,
+    Texts,
+    Work,
+    kept_values,
+    read_triples,
+    skipped_note,
+)
+from momentous.lowrank.data.files.text import open_text
 from momentous.lowrank.data.ratings import Ratings, check_starts, make_ratings
-from momentous.lowrank.data.tables import BLANK, NOT_UTF8, Scan, Triples, Work, skipped_note
-from momentous.lowrank.data.text import CUT_AT_SPACES, Text, check_text, lines, number
 
 Outcome = tuple[Ratings, list[str]]
 """Ratings and what there is to warn of."""
@@ -38,48 +49,44 @@ def read_matrix_market(file: File, work: Work) -> Outcome:
     Boisvert, Pozo and Remington, "The Matrix Market exchange formats" (NIST, 1996).
     """
     limits = work.options.limits
-    text = check_text(file, limits)
-    skip, (rows, columns, entries) = _sizes(text)
+    text = open_text(file, work, one_space=True, comment=b"%")
+    skip, (rows, columns, entries) = _sizes(file)
     _check_sides((rows, columns), entries, text.name, limits)
+    expected = "expected row, column and value separated by spaces"
+    lines = Lines((text.path,), (text.name,), 3, WHITESPACE, skip, expected=expected)
     row, column = (
-        f"CASE WHEN regexp_full_match(cells[{k}], '[0-9]{{1,18}}') THEN CAST(cells[{k}] AS BIGINT) "
-        "END"
-        for k in (1, 2)
+        f"CASE WHEN regexp_full_match(c{k}, '[0-9]{{1,18}}') AND CAST(c{k} AS BIGINT) "
+        f"BETWEEN 1 AND {side} THEN CAST(c{k} AS BIGINT) - 1 END"
+        for k, side in enumerate((rows, columns))
     )
     scan = Scan(
         text.name,
-        f"SELECT CAST({row} - 1 AS VARCHAR) AS user, CAST({column} - 1 AS VARCHAR) AS item, "
-        f"{number('cells[3]', text.found)} AS rating, line, cells "
-        f"FROM (SELECT line, {CUT_AT_SPACES} AS cells FROM {lines([text.path], skip, limits)})",
-        f"len(cells) = 3 AND {row} BETWEEN 1 AND {rows} AND {column} BETWEEN 1 AND {columns}",
+        lines,
+        IdColumn("c0", row),
+        IdColumn("c1", column),
+        text.rating("c2", work.options),
+        "user_number IS NOT NULL AND item_number IS NOT NULL",
         (
-            ("trim(line) = '' OR starts_with(trim(line), '%')", BLANK),
-            ("len(cells) <> 3", "expected row, column and value separated by spaces"),
-            (f"coalesce({row} NOT BETWEEN 1 AND {rows}, true)", f"expected a row from 1 to {rows}"),
-            (
-                f"coalesce({column} NOT BETWEEN 1 AND {columns}, true)",
-                f"expected a column from 1 to {columns}",
-            ),
+            ("user_number IS NULL", f"expected a row from 1 to {rows}"),
+            ("item_number IS NULL", f"expected a column from 1 to {columns}"),
         ),
-        text.files,
-        skip,
     )
-    triples = Triples(work.connection, limits, work.options.skip_bad)
-    triples.add(scan)
-    present = triples.count + triples.skipped
+    found = read_triples(scan, work)
+    assert not isinstance(found.user, Texts) and not isinstance(found.item, Texts)  # noqa: PT018
+    present = found.value.size + found.skipped
     if present != entries:
         raise RatingsFileError(file.name, f"promises {entries} entries and has {present}")
-    found = triples.coded(work.options.dtype and np.float64)
-    indices = found.row_ids[found.rows], found.col_ids[found.cols]
-    ratings, notes = make_ratings(*indices, found.values, shape=(rows, columns))
-    return ratings, skipped_note(file.name, triples.skipped) + notes
+    # In double precision where a dtype is asked for, so that none becomes infinite unseen.
+    values = kept_values(found.value, work.options.dtype and np.float64)
+    ratings, notes = make_ratings(found.user, found.item, values, shape=(rows, columns))
+    return ratings, skipped_note(file.name, found.skipped) + notes
 
 
-def _sizes(text: Text) -> tuple[int, tuple[int, ...]]:
+def _sizes(file: File) -> tuple[int, tuple[int, ...]]:
     """How many lines stand before the entries, and the numbers of rows, columns and entries."""
     banner = None
-    with text.path.open("rb") as file:
-        for number, raw in enumerate(file, 1):
+    with file.path.open("rb") as stream:
+        for number, raw in enumerate(stream, 1):
             line = raw.removeprefix(BYTE_ORDER_MARK).decode("utf-8", "replace").strip()
             if not line or (banner and line.startswith("%")):
                 continue
@@ -91,8 +98,8 @@ def _sizes(text: Text) -> tuple[int, tuple[int, ...]]:
                 problem = "expected '%%MatrixMarket matrix coordinate real general' (or integer)"
             elif re.fullmatch(r"\d{1,18}\s+\d{1,18}\s+\d{1,18}", line, re.ASCII):
                 return number, tuple(map(int, line.split()))
-            raise RatingsFileError(text.name, problem, number, line)
-    raise RatingsFileError(text.name, "ends before the line with the numbers of rows and columns")
+            raise RatingsFileError(file.name, problem, number, line)
+    raise RatingsFileError(file.name, "ends before the line with the numbers of rows and columns")
 
 
 def _check_sides(shape: tuple[int, int], entries: int, name: str, limits: Limits) -> None:
@@ -187,9 +194,13 @@ def read_dense(file: File, work: Work) -> Outcome:
     ratings of the line, is left out where it does so in every line.
     """
     options, head = work.options, file.head
-    text, missing = check_text(file, options.limits), options.missing
-    delimiter = options.delimiter or find_dialect(head, None, (0, 1, 2), options.limits).delimiter
-    width = len(split(head.lines[0], delimiter))
+    text, missing = open_text(file, work), options.missing
+    delimiter = options.delimiter
+    if delimiter is None:
+        three = (0, 1, 2)  # any columns: without, a dense file is refused
+        found = find_dialect(head, None, three, options.limits, decimal=options.decimal)
+        delimiter = found.delimiter
+    width = len(split_lines(head.lines[:1], delimiter)[0])
     check_columns(width, head, options.limits)
     kept: list[NDArray[np.float64]] = []
     skipped = 0
@@ -198,7 +209,7 @@ def read_dense(file: File, work: Work) -> Outcome:
             line = raw.removeprefix(BYTE_ORDER_MARK) if number == 1 else raw
             if not line.strip():
                 continue
-            row = _dense_row(line, delimiter, width)
+            row = _dense_row(line, delimiter, width, options.decimal)
             if not isinstance(row, str):
                 kept.append(row)
             elif options.skip_bad:
@@ -226,11 +237,11 @@ def read_dense(file: File, work: Work) -> Outcome:
     return ratings, skipped_note(text.name, skipped) + notes + more
 
 
-def _dense_row(raw: bytes, delimiter: str, width: int) -> NDArray[np.float64] | str:
+def _dense_row(raw: bytes, delimiter: str, width: int, decimal: str) -> NDArray[np.float64] | str:
     """The numbers of a line, NaN where one is missing; or what is wrong with it."""
     try:
-        cells = split(raw.decode().strip(" \r\n"), delimiter)
-        row = np.array([float(cell) if cell else np.nan for cell in cells])
+        cells = split_lines([raw.decode().strip(" \r\n")], delimiter)[0]
+        row = np.array([float(cell.replace(decimal, ".")) if cell else np.nan for cell in cells])
     except UnicodeDecodeError:
         return NOT_UTF8
     except ValueError:

@@ -1,0 +1,89 @@
+"""Connections to DuckDB, its errors in our words, and its SQL."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from momentous.io.optional import require
+from momentous.lowrank.data.errors import RatingsFileError
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection as Connection
+
+SMALL_FILE_BYTES = 1 << 22  # of files that share a database
+
+# Nothing is downloaded or loaded because of what a file is called, and no variable of Python is a
+# table because of its name.
+_CLOSED = {
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "python_enable_replacements": "false",
+}
+
+
+@contextlib.contextmanager
+def open_database(
+    folder: Path, size: int | None = None, threads: int | None = None
+) -> Iterator[Connection]:
+    """A connection to DuckDB for files of so many bytes, with no tables before and after.
+
+    To start DuckDB takes longer than to read a small file: such files share a database, which
+    works in one thread.  Large ones, and queries of unknown size, have a database of their own,
+    which puts what does not fit into memory into the folder.
+    """
+    if size is not None and size < SMALL_FILE_BYTES:
+        with _shared_database(os.getpid()).cursor() as connection:
+            yield connection
+    else:
+        settings = {**_CLOSED, "temp_directory": str(folder / "spill")}
+        if threads is not None:
+            settings["threads"] = str(threads)
+        with _duckdb().connect(":memory:", config=settings) as connection:
+            yield connection
+
+
+@functools.cache
+def _shared_database(process: int) -> Connection:
+    """One per process: a child must not go on with that of its parent."""
+    settings = {**_CLOSED, "threads": "1", "temp_directory": ""}
+    connection: Connection = _duckdb().connect(":memory:", config=settings)
+    return connection
+
+
+def _duckdb() -> ModuleType:
+    return require("duckdb", "app", "Reading a file or a table of ratings")
+
+
+@contextlib.contextmanager
+def duckdb_errors(name: str, what: str = "cannot be read") -> Iterator[None]:
+    """Errors of DuckDB become ours, in one line."""
+    try:
+        yield
+    except _duckdb().Error as error:
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        raise RatingsFileError(name, f"{what}: {reason[0]}") from error
+
+
+def quoted_text(text: str) -> str:
+    """A text as SQL writes it."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def quoted_name(name: str) -> str:
+    """The name of a table or a column as SQL writes it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def read_files(function: str, paths: list[Path], *options: str) -> str:
+    """A function of DuckDB that reads files, as SQL.
+
+    DuckDB would take the name of a folder, ``rating=99``, for a column of all files below it.
+    """
+    names = ", ".join(quoted_text(str(path)) for path in paths)
+    return f"{function}({', '.join([f'[{names}]', *options, 'hive_partitioning = false'])})"

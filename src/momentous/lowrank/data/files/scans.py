@@ -1,0 +1,478 @@
+"""Triples read by DuckDB: rows with their ids numbered, or the first row that is wrong.
+
+DuckDB's own reader cuts lines into fields and keeps those that it cannot cut, with their place in
+the file; one condition in SQL then judges all rows, and a row that is wrong has no value.  Why
+it is wrong, and in which line, is asked only where there is such a row.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from momentous.io.optional import require
+from momentous.io.types import AnyArray, Integers
+from momentous.lowrank.data.errors import Limits, RatingsFileError
+from momentous.lowrank.data.files.database import (
+    duckdb_errors,
+    quoted_text,
+    read_files,
+)
+from momentous.lowrank.data.files.dialect import BYTE_ORDER_MARK, Columns
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection as Connection
+    from duckdb import DuckDBPyRelation as Relation
+
+BUFFER_BYTES = 1 << 25  # that DuckDB reads at a time
+NUMBER_BYTES = 20  # of the longest whole number of 64 bits
+SINGLE_FROM = 1 << 25  # values, from which on they are kept in float32 where that is exact
+SINGLE_MOST = 1e38
+REPAIRS = 50  # how often a file is read again without lines whose quotes are not closed
+NO_MOVIE_LINE, BAD_MOVIE = -2, -1  # in the column ``movie``
+
+TOO_LONG, NO_NUMBER = "LINE SIZE OVER MAXIMUM", "CAST"  # in DuckDB's words
+NOT_UTF8 = "is not encoded as UTF-8; save it as UTF-8"
+QUOTES = "expected quotes that are closed, and a delimiter after them"
+NO_MOVIE = "expected a line 'movie:' before the first rating"
+HAS_ZERO = "coalesce(contains(user, chr(0)) OR contains(item, chr(0)), false)"
+NO_ZERO = (HAS_ZERO, "expected ids without zero bytes")
+
+
+@dataclass(frozen=True)
+class Options:
+    """All that the outcome depends on, as `read_ratings` explains it."""
+
+    limits: Limits
+    columns: Columns | None
+    format: str | None = None
+    delimiter: str | None = None
+    decimal: str = "."
+    missing: float | None = None
+    skip_bad: bool = False
+    dtype: str | None = None
+    count: int = 3  # user, item and rating; or 2: user and item
+
+
+@dataclass(frozen=True)
+class Work:
+    """What every reader is given beside the files."""
+
+    connection: Connection
+    folder: Path  # for copies, empty before and gone afterwards
+    options: Options
+    known: str = ""  # which formats there are, for messages
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Files of text, as DuckDB cuts their lines into the columns ``c0``, ``c1``, ..."""
+
+    paths: tuple[Path, ...]
+    names: tuple[str, ...]  # of the files, for messages
+    fields: int = 1
+    delimiter: str = ""  # none: a line is one field
+    skip: int = 0  # lines of each file that are left out at its beginning
+    has_quotes: bool = False
+    pads: bool = False  # may a line have fewer fields, which are NULL then?
+    expected: str = ""  # what a line must be, for messages
+
+    def sql(self, limits: Limits) -> str:
+        """The table of all lines that are not blank."""
+        columns = ", ".join(f"'c{k}': 'VARCHAR'" for k in range(self.fields))
+        quote = quoted_text('"' if self.has_quotes else "")
+        longest = max(path.stat().st_size for path in self.paths)
+        return read_files(
+            "read_csv",
+            list(self.paths),
+            f"auto_detect = false, header = false, columns = {{{columns}}}, skip = {self.skip}, "
+            f"delim = {quoted_text(self.delimiter)}, quote = {quote}, escape = {quote}, "
+            f"compression = 'none', strict_mode = true, null_padding = {self.pads}, "
+            "nullstr = '\x01', store_rejects = true, rejects_limit = 0, "
+            f"max_line_size = {limits.line_bytes}, "
+            f"buffer_size = {max(4 * limits.line_bytes, min(BUFFER_BYTES, longest))}",
+        )
+
+
+class IdColumn(NamedTuple):
+    """The ids of users, or of items, as SQL."""
+
+    text: str
+    number: str | None = None
+    """As a whole number of 64 bits, NULL where it is not written as one; tried first."""
+    stays_text: bool = False  # even if all are written as whole numbers
+
+
+@dataclass(frozen=True)
+class Scan:
+    """How triples are read from some files or from a table."""
+
+    name: str  # for messages
+    source: Lines | str  # a file of text, or a query
+    user: IdColumn
+    item: IdColumn
+    rating: str = "0.0"  # a number as SQL, NULL where there is none
+    fits: str = "true"  # a condition that holds for all rows that are right
+    checks: tuple[tuple[str, str], ...] = ()
+    """What may be wrong with others: conditions, the first of which counts, and what to say."""
+    columns: str = ""  # further ones for the conditions, beside all fields of a text
+    where: str = "true"  # which rows of the source there are
+    movie: str | None = None
+    """Items stand in rows of their own before those with their ratings: the item as SQL."""
+
+    def rows(self, limits: Limits) -> str:
+        """The query for all rows, with what conditions need."""
+        source = self.source.sql(limits) if isinstance(self.source, Lines) else self.source
+        columns = [f"{self.user.text} AS user, {self.item.text} AS item, {self.rating} AS rating"]
+        columns += [
+            f"{column.number} AS {side}_number"
+            for side, column in (("user", self.user), ("item", self.item))
+            if column.number is not None
+        ]
+        if self.movie is not None:
+            columns.append(f"{self.movie} AS movie")
+        if isinstance(self.source, Lines):
+            columns += [f"c{k}" for k in range(self.source.fields)]
+        return f"SELECT {', '.join(columns)}{self.columns} FROM {source} WHERE {self.where}"
+
+    def triples(self, numbers: Set[str], limits: Limits) -> str:
+        """The query for ids and values; what is wrong has no value."""
+        conditions, chosen = [f"({self.fits})"], []
+        for side in ("user", "item"):
+            is_number = side in numbers
+            chosen.append(f"{side}_number AS {side}" if is_number else side)
+            if not is_number or limits.id_bytes < NUMBER_BYTES:
+                conditions.append(f"strlen({side}) BETWEEN 1 AND {limits.id_bytes}")
+        if self.movie is not None:
+            chosen[1] = "movie"
+        judged = [one for one in conditions if one != "(true)"]
+        value = f"CASE WHEN {' AND '.join(judged)} THEN rating END" if judged else "rating"
+        return f"SELECT {', '.join(chosen)}, {value} AS value FROM ({self.rows(limits)})"
+
+    def problem(self, row: int, connection: Connection, limits: Limits) -> tuple[str, str]:
+        """What is wrong with a row, and what it has."""
+        checks, most = list(self.checks), limits.id_bytes
+        for side in ("user", "item"):
+            expected = f"expected the id of the {side}, "
+            limit = f"of at most {most} bytes (the limit can be raised with limits=Limits("
+            checks.append((f"coalesce({side}, '') = ''", expected + "which is empty"))
+            checks.append((f"strlen({side}) > {most}", f"{expected}{limit}id_bytes=...))"))
+        cases = " ".join(f"WHEN {when} THEN {quoted_text(then)}" for when, then in checks)
+        cases += " WHEN isfinite(rating) THEN " + quoted_text(NO_MOVIE)
+        # All columns: else DuckDB would reject a line for a field that is no number.
+        found = connection.execute(
+            f"SELECT CASE {cases} ELSE 'expected a finite number as the rating' END, * "
+            f"FROM ({self.rows(limits)}) LIMIT 1 OFFSET {row}"
+        ).fetchall()[0]
+        return found[0], ", ".join(map(str, found[1:4]))
+
+
+class Texts(NamedTuple):
+    """A column of texts: the different ones, and where each row's is among them."""
+
+    codes: Integers
+    texts: list[str]
+    stays_text: bool  # even if all are written as whole numbers
+
+
+Ids = AnyArray | Texts  # whole numbers, or texts
+
+
+class Triples(NamedTuple):
+    """What a scan has given, in its order, without what was wrong."""
+
+    user: Ids
+    item: Ids
+    value: AnyArray
+    skipped: int  # rows and lines that were wrong
+
+
+class Reject(NamedTuple):
+    """A line that DuckDB could not cut into fields."""
+
+    file: int  # which of the scan
+    place: int  # in the file, in bytes
+    kinds: list[str]  # of errors, in DuckDB's words
+    is_open: bool  # it goes on in the next lines, as one with a quote that is never closed does
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+def read_triples(scan: Scan, work: Work) -> Triples:
+    """The triples of a scan; the first line that is wrong is an error, or all of them are skipped.
+
+    Ids are first tried as whole numbers where they look like that, which is fastest; where some
+    are not, they are texts.
+    """
+    sides = {"user": scan.user, "item": scan.item}
+    texts = {side: one.stays_text for side, one in sides.items() if one.number is None}
+    skipped = repairs = 0
+    while True:
+        with duckdb_errors(scan.name):
+            query = scan.triples(sides.keys() - texts.keys(), work.options.limits)
+            numbers, columns = _fetch(work.connection.sql(query), texts)
+            rejects = _find_rejects(scan, work.connection)
+        values = np.ma.filled(numbers.pop("value"), np.nan)
+        is_good = np.isfinite(values)
+        is_bad = ~is_good
+        if scan.movie is not None:
+            movies = numbers.pop("movie")
+            numbers["item"] = _movie_of_each(movies)
+            is_good &= numbers["item"] != BAD_MOVIE
+            is_bad = ~is_good & (movies < 0)
+        holes = [side for side, column in numbers.items() if _has_holes(column, is_good)]
+        if holes:
+            texts |= dict.fromkeys(holes, False)
+            continue
+        if not work.options.skip_bad and (rejects or is_bad.any()):
+            raise _first_error(scan, is_bad, rejects, work)
+        open_lines = [one for one in rejects if one.is_open]
+        if not open_lines or repairs == REPAIRS:
+            break
+        scan, repairs = _blank_lines(scan, open_lines, work), repairs + 1
+        skipped += len(open_lines)
+    skipped += len(rejects) + int(np.count_nonzero(is_bad))
+    user, item = (_choose((numbers | columns)[side], is_good) for side in ("user", "item"))
+    values = values if is_good.all() else values[is_good]
+    return Triples(user, item, values, skipped)
+
+
+def _fetch(
+    relation: Relation, texts: Mapping[str, bool]
+) -> tuple[dict[str, AnyArray], dict[str, Texts]]:
+    """The columns of a query: numbers, masked where they are missing, and texts."""
+    if not texts:
+        return relation.fetchnumpy(), {}
+    arrow = require("pyarrow", "app", "Reading ids that are text")
+    parts: dict[str, list[object]] = {name: [] for name in relation.columns}
+    reader = arrow.RecordBatchReader.from_stream(relation)
+    for batch in reader:
+        for name, column in zip(parts, batch.columns, strict=True):
+            parts[name].append(column.dictionary_encode() if name in texts else column)
+    numbers: dict[str, AnyArray] = {}
+    columns: dict[str, Texts] = {}
+    for name, chunks in parts.items():
+        kind = reader.schema.field(name).type
+        if name in texts:
+            kind = arrow.dictionary(arrow.int32(), kind)
+        whole = arrow.chunked_array(chunks, kind).unify_dictionaries().combine_chunks()
+        missing = whole.is_null().to_numpy(zero_copy_only=False)
+        if name in texts:
+            codes = whole.indices.fill_null(0).to_numpy(zero_copy_only=False)
+            columns[name] = Texts(codes, whole.dictionary.to_pylist(), texts[name])
+        else:
+            numbers[name] = np.ma.array(whole.fill_null(0).to_numpy(), mask=missing)
+    return numbers, columns
+
+
+def _has_holes(column: AnyArray, rows: NDArray[np.bool_]) -> bool:
+    """Is one of these rows masked?"""
+    return isinstance(column, np.ma.MaskedArray) and bool(np.any(column.mask & rows))
+
+
+def _movie_of_each(movies: Integers) -> Integers:
+    """The movie of each row: the last one that was named."""
+    lines = np.flatnonzero(movies != NO_MOVIE_LINE)
+    each = np.full(movies.size, BAD_MOVIE, np.int64)
+    if lines.size:
+        each[lines[0] :] = np.repeat(movies[lines], np.diff(lines, append=movies.size))
+    return each
+
+
+def _choose(ids: Ids, rows: NDArray[np.bool_]) -> Ids:
+    """Those of these rows, of which none is masked."""
+    if rows.all():
+        return ids if isinstance(ids, Texts) else np.ma.getdata(ids)
+    if not isinstance(ids, Texts):
+        return np.ma.getdata(ids)[rows]
+    used, codes = np.unique(ids.codes[rows], return_inverse=True)
+    return ids._replace(codes=codes, texts=[ids.texts[k] for k in used])
+
+
+# --- what is wrong --------------------------------------------------------------------------------
+
+
+def _find_rejects(scan: Scan, connection: Connection) -> list[Reject]:
+    """The lines that DuckDB could not cut in its last scan, but for blank ones."""
+    any_of_them = "SELECT 1 FROM reject_errors LIMIT 1"  # nearly always there are none
+    if isinstance(scan.source, str) or not connection.execute(any_of_them).fetchall():
+        return []
+    found = connection.execute(
+        "SELECT file_path, line_byte_position - 1, list(DISTINCT error_type), shown FROM "
+        "(SELECT *, trim(csv_line, chr(9) || chr(10) || chr(13) || ' ') AS shown "
+        "FROM reject_errors JOIN reject_scans USING (scan_id, file_id) "
+        "WHERE scan_id = (SELECT max(scan_id) FROM reject_scans)) WHERE shown <> '' GROUP BY ALL"
+    ).fetchall()
+    files = {str(path): k for k, path in enumerate(scan.source.paths)}
+    has_quotes = scan.source.has_quotes
+    return [
+        Reject(files[path], place, kinds, "\n" in line or (TOO_LONG in kinds and has_quotes))
+        for path, place, kinds, line in found
+    ]
+
+
+def _first_error(
+    scan: Scan, is_bad: NDArray[np.bool_], rejects: list[Reject], work: Work
+) -> RatingsFileError:
+    """The error for the first line, or row, that is wrong."""
+    row, limits = int(np.argmax(is_bad)) if is_bad.any() else None, work.options.limits
+    if isinstance(scan.source, str):
+        assert row is not None
+        problem, shown = scan.problem(row, work.connection, limits)
+        return RatingsFileError(scan.name, problem, row + 1, shown)
+    rows = 0
+    for k, (path, name) in enumerate(zip(scan.source.paths, scan.source.names, strict=True)):
+        first = min((one for one in rejects if one.file == k), default=None, key=lambda r: r.place)
+        with path.open("rb") as file:
+            for number, end, line in _records(file, scan.source):
+                is_rejected = first is not None and first.place < end
+                if not is_rejected and rows != row:
+                    rows += 1
+                    continue
+                content = line.decode("utf-8", "replace").strip()
+                if first is not None and is_rejected and first.kinds != [NO_NUMBER]:
+                    return _reject_error(first, name, number, content, scan.source, limits)
+                problem, _ = scan.problem(rows, work.connection, limits)
+                return RatingsFileError(name, problem, number, content)
+    return RatingsFileError(scan.name, scan.source.expected)
+
+
+def _reject_error(
+    reject: Reject, name: str, line: int, content: str, source: Lines, limits: Limits
+) -> RatingsFileError:
+    problem = source.expected
+    if "INVALID ENCODING" in reject.kinds:
+        problem = NOT_UTF8
+    elif "UNQUOTED VALUE" in reject.kinds or reject.is_open:
+        problem = QUOTES
+    elif TOO_LONG in reject.kinds:
+        problem = f"has a line of more than {limits.line_bytes:,} bytes"
+        return limits.exceeded("line_bytes", name, problem, line, content)
+    return RatingsFileError(name, problem, line, content)
+
+
+def _records(file: BinaryIO, source: Lines) -> Iterator[tuple[int, int, bytes]]:
+    """Number, end in bytes and text of the first line of each row of a file."""
+    mark = re.escape(source.delimiter.encode())
+    closed = re.compile(rb'(^|%s) *"(?:[^"]|"")*"' % mark)
+    opened = re.compile(rb'(^|%s) *"' % mark)
+    end, record = 0, b""
+    for number, line in enumerate(file, 1):
+        end += len(line)
+        if number == 1:
+            line = line.removeprefix(BYTE_ORDER_MARK)
+        if number <= source.skip or (not record and not line.strip()):
+            continue
+        if not record:
+            yield number, end, line
+        if source.has_quotes and (record or b'"' in line):  # does the row go on in the next line?
+            record += line
+            if not opened.search(closed.sub(b"", record)):
+                record = b""
+
+
+def _blank_lines(scan: Scan, rejects: list[Reject], work: Work) -> Scan:
+    """The scan of copies without the first line of each of these."""
+    assert isinstance(scan.source, Lines)
+    paths = list(scan.source.paths)
+    for k in {one.file for one in rejects}:
+        paths[k] = work.folder / uuid.uuid4().hex
+        shutil.copyfile(scan.source.paths[k], paths[k])
+        with paths[k].open("r+b") as file:
+            for one in rejects:
+                if one.file == k:
+                    file.seek(one.place)
+                    line = file.readline()
+                    while not line.strip():  # DuckDB counts a line end to the line after it
+                        line = file.readline()
+                    file.seek(-len(line), 1)
+                    file.write(b" " * len(line.rstrip(b"\r\n")))
+    return replace(scan, source=replace(scan.source, paths=tuple(paths)))
+
+
+# --- codes ----------------------------------------------------------------------------------------
+
+
+def encode_ids(columns: list[Ids]) -> tuple[NDArray[np.int32], AnyArray]:
+    """The place of each id among all different ones, and those in order.
+
+    They are whole numbers if every one is written as one, and texts otherwise: 7 is not 007.
+    """
+    parts = [_encode_texts(one) if isinstance(one, Texts) else number_ids(one) for one in columns]
+    if len(parts) == 1:
+        return parts[0]
+    kind = np.str_ if any(ids.dtype.kind == "U" for _, ids in parts) else np.int64
+    own = [ids.astype(kind) for _, ids in parts]
+    every = np.unique(np.concatenate(own))
+    places = [np.searchsorted(every, ids).astype(np.int32) for ids in own]
+    codes = [place[codes] for place, (codes, _) in zip(places, parts, strict=True)]
+    return np.concatenate(codes), every
+
+
+def _encode_texts(column: Texts) -> tuple[NDArray[np.int32], AnyArray]:
+    whole = not column.stays_text and all(map(is_plain_number, column.texts))
+    ids = np.array(list(map(int, column.texts)) if whole else column.texts)
+    ids = ids.astype(np.int64 if whole else np.str_, copy=False)
+    order = np.argsort(ids, kind="stable")
+    places = np.empty(order.size, np.int32)
+    places[order] = np.arange(order.size, dtype=np.int32)
+    return places[column.codes], ids[order]
+
+
+def number_ids(numbers: Integers) -> tuple[NDArray[np.int32], Integers]:
+    """The place of each whole number among all different ones, and those in order."""
+    if not numbers.size:
+        return numbers.astype(np.int32), numbers.astype(np.int64)
+    low, high = int(numbers.min()), int(numbers.max())
+    if not are_close(low, high, numbers.size):
+        ids, codes = np.unique(numbers, return_inverse=True)
+        return codes.astype(np.int32), ids.astype(np.int64)
+    offsets = numbers - low
+    table = np.zeros(high - low + 1, np.int32)
+    table[offsets] = 1
+    ids = np.flatnonzero(table) + low
+    table[ids - low] = np.arange(ids.size, dtype=np.int32)
+    return table[offsets], ids
+
+
+def are_close(low: int, high: int, count: int) -> bool:
+    """Is a table from all numbers between the two small beside so many triples?"""
+    return high - low < min(4 * count + (1 << 16), 2**31)
+
+
+def is_plain_number(text: str) -> bool:
+    """Is this a whole number of 64 bits, as DuckDB would write it?"""
+    plain = re.fullmatch("0|-?[1-9][0-9]{0,18}", text)
+    return plain is not None and -(2**63) <= int(text) < 2**63
+
+
+def kept_values(
+    values: AnyArray, dtype: DTypeLike | None = None, single_from: int | None = None
+) -> AnyArray:
+    """In float64; without a ``dtype``, more than so many (by default `SINGLE_FROM`) are float32
+    where that is exact."""
+    most = SINGLE_FROM if single_from is None else single_from
+    if dtype is None and values.size > most:
+        if values.dtype == np.float32:
+            return values
+        if np.abs(values).max() < SINGLE_MOST:
+            single = values.astype(np.float32)
+            return single if np.array_equal(single, values) else values
+    if values.dtype == np.float32 and dtype is not None and np.dtype(dtype) == np.float32:
+        return values
+    return values.astype(np.float64, copy=False)
+
+
+def skipped_note(name: str, count: int) -> list[str]:
+    """What to say of bad lines that were left out."""
+    lines = "line" if count == 1 else "lines"
+    return [f"{name}: skipped {count} malformed {lines}"] if count else []
