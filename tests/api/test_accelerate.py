@@ -10,7 +10,7 @@ import pytest
 from helpers import Waves, fingerprint
 from momentous import CheckpointError, HeuristicAGD, Iterations, Stagnation, Status, minimize
 from momentous.api import accelerate
-from momentous.methods.descent_map import FIRST_RADIUS, LONG, WINDOW
+from momentous.methods.descent_map import CONSTANTS
 
 SOME = {"secants": 10}
 RULES = ("either", "function", "gradient", "distance")
@@ -200,7 +200,17 @@ def test_on_a_linear_map_the_combination_ends_the_run():
     ).njev > 100  # fmt: skip
 
 
-@pytest.mark.parametrize(("size", "options"), [(LONG, {}), (LONG + 1, {}), (LONG + 1, SOME)])
+LONGEST = CONSTANTS.most_entries
+
+
+@pytest.mark.parametrize(
+    ("size", "options"),
+    [
+        (LONGEST, {}),
+        (LONGEST + 1, {}),
+        (LONGEST + 1, SOME),
+    ],
+)
 def test_on_long_vectors_there_are_combinations_only_if_asked_for(size, options):
     rates = np.linspace(0.0, 0.999, 4)[np.arange(size) % 4]
     result = accelerate(
@@ -208,7 +218,7 @@ def test_on_long_vectors_there_are_combinations_only_if_asked_for(size, options)
         **options,
     )  # fmt: skip
     tried = any(event.kind == "secant" for _, event in result.trace.events)
-    assert tried == (size <= LONG or bool(options))
+    assert tried == (size <= CONSTANTS.most_entries or bool(options))
 
 
 def test_a_combination_that_rises_costs_one_value_and_has_a_pause():
@@ -252,7 +262,7 @@ def test_the_default_radius_is_in_units_of_the_first_residual():
     options = {"restart": "distance", "tol": 0, "max_iterations": 80}
     default = accelerate(downhill, WAVES.start, WAVES.value, **options)
     given = accelerate(
-        downhill, WAVES.start, WAVES.value, initial_radius=FIRST_RADIUS * first, **options
+        downhill, WAVES.start, WAVES.value, initial_radius=CONSTANTS.first_radius * first, **options
     )
     assert np.array_equal(default.trace["grad_norm"], given.trace["grad_norm"])
 
@@ -456,7 +466,7 @@ def test_value_tol_stops_where_the_objective_hardly_falls(rule):
     assert "value_tol" in result.message
     lower = accelerate(MIXTURE.step, MIXTURE.start, MIXTURE.value, tol=1e-8)
     assert lower.fun <= result.fun <= lower.fun + 1e-3 * abs(lower.fun)
-    assert result.nit >= WINDOW
+    assert result.nit >= CONSTANTS.value_window
 
 
 def test_a_fixed_point_ends_the_run():

@@ -19,13 +19,14 @@ from momentous.methods.restarted.fixed_radius import Average, HeavyBall
 from momentous.methods.restarted.free_momentum import FreeEpoch, FreeHeavyBall, Learned
 from momentous.methods.restarted.free_radius import FreeRadius
 from momentous.methods.restarted.schedule import Schedule
+from momentous.methods.search.backtracking import Backtracking
 from momentous.methods.search.probe import Probe
 from momentous.methods.search.rounding import Look, Rounding
 from momentous.methods.search.wolfe import Line, Search, Wolfe
 
 PARTS = [
     FreeRadius, FreeEpoch, FreeHeavyBall, Learned, HeavyBall, Schedule, Average, Probe, Rounding,
-    Look, Wolfe, Search, Line,
+    Look, Wolfe, Search, Line, Backtracking,
 ]  # fmt: skip
 
 
@@ -80,7 +81,7 @@ def _is_static(node):
         return True
     names = {leaf.id for leaf in ast.walk(node) if isinstance(leaf, ast.Name)}
     allowed = {"self", "goal", "tol", "L", "largest_theta", "epoch_length"}
-    return names <= allowed | {"which", "repeats", "whole"}
+    return names <= allowed | {"which", "repeats", "whole", "is_missing"}
 
 
 def test_a_rule_that_looks_at_no_values_returns_the_lower_of_its_points():

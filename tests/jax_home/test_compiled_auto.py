@@ -111,18 +111,39 @@ def test_it_takes_the_evaluations_of_minimize(method):
         assert float(found.fun) == pytest.approx(there.fun, rel=1e-6, abs=1e-9), index
 
 
+CLASSICAL = {
+    "gd": momentous.GradientDescent(),
+    "gd-fixed": momentous.GradientDescent(step_size=0.05),
+    "cg": momentous.ConjugateGradient(),
+    "cg-paper": momentous.ConjugateGradient(step_size=0.05, guarded=False),
+    "agd": momentous.HeuristicAGD(),
+    "agd-fixed": momentous.HeuristicAGD(step_size=0.05, restart="gradient"),
+    "guarded": Safeguarded(momentous.ConjugateGradient(), shortest_round=8),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CLASSICAL)
+def test_the_classical_methods_take_the_evaluations_of_minimize(name):
+    def fun(x):
+        return jnp.sum((x**2 - 1) ** 2) / 4 + 0.1 * jnp.sum(x) + jnp.sum((x[1:] - x[:-1]) ** 2)
+
+    both, method = jax.jit(jax.value_and_grad(fun)), CLASSICAL[name]
+    there = momentous.minimize(
+        lambda x: tuple(map(np.asarray, both(x))), START, jac=True, method=method, tol=TOLERANCE
+    )
+    found = solve(fun, jnp.array(START), method=method, tol=TOLERANCE)
+    assert Status(int(found.status)) is there.status is Status.CONVERGED
+    assert float(found.fun) == pytest.approx(there.fun, rel=1e-6)
+    assert abs(int(found.nfev) - there.nfev) <= 5 + 0.1 * there.nfev
+
+
 def test_an_end_that_is_no_success_returns_the_lowest_point():
     found = solve(rosenbrock, START, method="lbfgs", tol=TOLERANCE, max_evaluations=20)
     assert Status(int(found.status)) is Status.MAX_EVALUATIONS
     assert not bool(found.success)
     assert float(found.fun) == pytest.approx(float(rosenbrock(found.x)), rel=1e-12)
     assert float(found.fun) < float(rosenbrock(START))
-
-
-def test_methods_that_call_their_oracle_are_refused_within_another_too():
-    method = Safeguarded(momentous.ConjugateGradient())
-    with pytest.raises(TypeError, match="safeguarded with these methods within it has no compiled"):
-        solve(rosenbrock, jnp.array(START), method=method)
 
 
 def test_without_evaluations_the_start_is_returned():

@@ -20,11 +20,11 @@ import jax.numpy as jnp  # noqa: E402
 
 import momentous.jax as home  # noqa: E402
 from momentous.core.machine import Host  # noqa: E402
-from momentous.core.oracle import Oracle, Sample  # noqa: E402
-from momentous.core.sources import function_source  # noqa: E402
+from momentous.core.oracle import Sample  # noqa: E402
 from momentous.core.space import Space  # noqa: E402
 from momentous.jax.machine import Compiled, norm, register_records  # noqa: E402
 from momentous.methods.search.rounding import Look, Rounding  # noqa: E402
+from scripted import look_at_noise  # noqa: E402
 
 STEPS = 500  # evaluations in one compiled run
 
@@ -238,12 +238,9 @@ def test_noise_is_measured_as_by_minimize(noise, length):
         return 10 - float(np.cos(x[0])) + noise * float(np.sin(1e9 * x[0]))
 
     x, slope, change = np.array([1.3]), np.sin(1.3), 0.1
-    oracle = Oracle(function_source(fun, lambda x: np.array([slope]), (), Space(x)))
-    here = oracle.gradient(x)
-    here.value = oracle.value(x)
-    v = np.array([-length])
-    known = Rounding.at(Host.of(oracle.space), here.value)
-    known = known.measured(oracle, here, v, -length * slope, change)
+    here, v, m = Sample(x, fun(x), np.array([slope]), slope), np.array([-length]), Host.of(Space(x))
+    known = Rounding.at(m, here.value), here, v, -length * slope, change
+    known, values = look_at_noise(m, fun, *known)
 
     register_records()
     m = Compiled(jnp.array(x), None)
@@ -256,7 +253,7 @@ def test_noise_is_measured_as_by_minimize(noise, length):
         point = np.asarray(look.point(m, at_x, jnp.array(v)))
         rounding, look = answered(rounding, look, fun(point))
         looks += 1
-    assert looks == oracle.nfev - 1
+    assert looks == values
     assert float(rounding.trusted) == known.trusted
     for name in ("level", "seen", "largest"):
         assert float(getattr(rounding, name)) == pytest.approx(getattr(known, name), rel=1e-9)

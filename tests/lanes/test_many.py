@@ -405,7 +405,7 @@ def test_functions_that_return_something_else(fun: Any, message: str) -> None:
 
 
 def test_all_registered_rules_run_in_lanes() -> None:
-    assert all(issubclass(cls, Rule) and cls().compiles for name, cls in rules().items()
+    assert all(issubclass(cls, Rule) for name, cls in rules().items()
                if name not in OPTIONS)  # fmt: skip
 
 

@@ -2,56 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
-from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 from momentous import Safeguarded, Status, UniversalHeavyBall, iterate, minimize, testbed
-from momentous.core.method import Method
 from momentous.core.oracle import Sample
-from momentous.core.status import Ending
-from momentous.core.step import Report, Step
+from momentous.core.rule import GRADIENT, RUNNING
+from scripted import Move, Scripted
 
 GUARD = UniversalHeavyBall(average_growth=1.0)
 SHARE = 1e-6  # of the first gradient norm: the tolerance
 LONGEST_STEP = 30  # evaluations, a start of the guard and a measurement of noise included
-
-
-@dataclasses.dataclass(frozen=True)
-class Adversary(Method):
-    """A fast method that does what a function says, given where it began, where it is and how many
-    steps it has taken."""
-
-    name = "adversary"
-    act: Callable[..., Report] = None
-    stays: bool = False  # does it ignore where it is told to go on?
-
-    def start(self, oracle, x0, tol, seed):
-        sample = oracle.gradient(x0)
-        return Step((sample, sample, 0), Report(sample, 0.0))
-
-    def step(self, oracle, memory):
-        origin, here, count = memory
-        with np.errstate(all="ignore"):
-            report = self.act(oracle, origin, here, count)
-        return Step((origin, report.sample, count + 1), report)
-
-    def moved_to(self, oracle, memory, sample, tol, seed):
-        if not self.stays:
-            return super().moved_to(oracle, memory, sample, tol, seed)
-        return Step(memory, Report(memory[1], 0.0))
-
-
-def look(oracle, point, ending=None, **more):
-    """The report of a step to a point."""
-    oracle.value(point)
-    sample = oracle.gradient(point)
-    oracle.value(point)
-    return Report(sample, 0.0, ending=ending, **more)
 
 
 def unit(here):
@@ -59,112 +23,107 @@ def unit(here):
     return here.gradient / (here.grad_norm or 1.0)
 
 
-LOW = 77.0  # where functions are made to be low
+LOW, DEEP = 77.0, -1e6  # where functions are made to be low, and how low
 
 
-def gives_up(oracle, origin, here, count):
-    return Report(here, 0.0, ending=Ending(Status.NO_PROGRESS, "nothing can be done", {}))
+def gives_up(origin, here, count):
+    return Move(here.point, Status.NO_PROGRESS)
 
 
-def sleeps(oracle, origin, here, count):
+def sleeps(origin, here, count):
     """Evaluates nothing."""
-    return Report(here, 0.0)
+    return Move(here.point)
 
 
-def runs_away(oracle, origin, here, count):
-    return look(oracle, 1e8 * here.point + 1.0)
+def runs_away(origin, here, count):
+    return Move(1e8 * here.point + 1.0)
 
 
-def runs_away_unseen(oracle, origin, here, count):
+def runs_away_unseen(origin, here, count):
     """The values on the way are unknown, and the point accepted is above the start."""
     if count == 0:
-        return look(oracle, origin.point + unit(origin))
+        return Move(origin.point + unit(origin))
     high = Sample(origin.point + unit(origin))
-    return Report(oracle.gradient(1e8 * here.point + 1.0), 0.0, accepted=high)
+    return Move(1e8 * here.point + 1.0, accepted=high, need=GRADIENT)
 
 
-def returns(oracle, origin, here, count):
+def returns(origin, here, count):
     """A little down, and back."""
     down = origin.point - 1e-3 * unit(origin)
-    return look(oracle, oracle.space.copy(origin.point) if count % 2 else down)
+    return Move(origin.point.copy() if count % 2 else down)
 
 
-def strays_and_returns(oracle, origin, here, count):
+def strays_and_returns(origin, here, count):
     """Down for a while, then back: what it had found is lost to it."""
     if count % 5 == 4:
-        return look(oracle, oracle.space.copy(origin.point))
-    return look(oracle, here.point - 1e-2 * unit(here))
+        return Move(origin.point.copy())
+    return Move(here.point - 1e-2 * unit(here))
 
 
-def returns_and_gives_up(oracle, origin, here, count):
-    ending = Ending(Status.NO_PROGRESS, "back at the start", {})
-    return look(oracle, oracle.space.copy(origin.point), ending)
+def returns_and_gives_up(origin, here, count):
+    return Move(origin.point.copy(), Status.NO_PROGRESS)
 
 
-def alternates(oracle, origin, here, count):
+def alternates(origin, here, count):
     """Up and down, and every fourth step is said to be the last."""
-    ending = Ending(Status.NO_PROGRESS, "to and fro", {}) if count % 4 == 3 else None
-    return look(oracle, here.point + (0.1 if count % 2 else -0.101) * unit(here), ending)
+    status = Status.NO_PROGRESS if count % 4 == 3 else RUNNING
+    return Move(here.point + (0.1 if count % 2 else -0.101) * unit(here), status)
 
 
-def gains_a_little(oracle, origin, here, count):
-    ending = Ending(Status.NON_FINITE, "enough", {}) if count % 3 == 2 else None
-    return look(oracle, here.point - 1e-9 * here.gradient, ending)
+def gains_a_little(origin, here, count):
+    status = Status.NON_FINITE if count % 3 == 2 else RUNNING
+    return Move(here.point - 1e-9 * here.gradient, status)
 
 
-def claims_success(oracle, origin, here, count):
-    ending = Ending(Status.CONVERGED, "done", {"grad_norm": 0.0})
-    return look(oracle, here.point + 1e-3, ending)
+def claims_success(origin, here, count):
+    return Move(here.point + 1e-3, Status.CONVERGED)
 
 
-def claims_the_worst(oracle, origin, here, count):
-    ending = Ending(Status.UNBOUNDED, "there is no end to it", {})
-    return look(oracle, 1.1 * here.point, ending)
+def claims_the_worst(origin, here, count):
+    return Move(1.1 * here.point, Status.UNBOUNDED)
 
 
-def claims_noise(oracle, origin, here, count):
-    return look(oracle, origin.point + 0.1 * math.cos(count), noise=1e9)
+def claims_noise(origin, here, count):
+    return Move(origin.point + 0.1 * math.cos(count), noise=1e9)
 
 
-def visits_a_plateau(oracle, origin, here, count):
+def visits_a_plateau(origin, here, count):
     """Far out the gradient may be small; nothing is said against an end there."""
-    return look(oracle, origin.point + 1e6, accepted=origin)
+    return Move(origin.point + 1e6, accepted=origin)
 
 
-def finds_a_hole(oracle, origin, here, count):
-    return look(oracle, np.full_like(origin.point, LOW))
+def finds_a_hole(origin, here, count):
+    return Move(np.full_like(origin.point, LOW))
 
 
-def finds_a_hole_and_gives_up(oracle, origin, here, count):
-    ending = Ending(Status.NO_PROGRESS, "in a hole", {})
-    return look(oracle, np.full_like(origin.point, LOW), ending)
+def finds_a_hole_and_gives_up(origin, here, count):
+    return Move(np.full_like(origin.point, LOW), Status.NO_PROGRESS)
 
 
-def accepts_a_hole_by_its_value(oracle, origin, here, count):
-    hole = np.full_like(origin.point, LOW)
-    accepted = Sample(hole, oracle.value(hole))
-    return look(oracle, origin.point + unit(origin), accepted=accepted)
+def accepts_a_hole_by_its_value(origin, here, count):
+    hole = Sample(np.full_like(origin.point, LOW), DEEP)
+    return Move(origin.point + unit(origin), accepted=hole)
 
 
 ADVERSARIES = [
-    Adversary(gives_up),
-    Adversary(sleeps),
-    Adversary(runs_away),
-    Adversary(runs_away_unseen),
-    Adversary(returns, stays=True),
-    Adversary(strays_and_returns),
-    Adversary(returns_and_gives_up, stays=True),
-    Adversary(alternates),
-    Adversary(gains_a_little),
-    Adversary(claims_success),
-    Adversary(claims_the_worst),
-    Adversary(claims_noise),
-    Adversary(visits_a_plateau),
+    Scripted(gives_up),
+    Scripted(sleeps),
+    Scripted(runs_away),
+    Scripted(runs_away_unseen),
+    Scripted(returns, stays=True),
+    Scripted(strays_and_returns),
+    Scripted(returns_and_gives_up, stays=True),
+    Scripted(alternates),
+    Scripted(gains_a_little),
+    Scripted(claims_success),
+    Scripted(claims_the_worst),
+    Scripted(claims_noise),
+    Scripted(visits_a_plateau),
 ]
 HOLES = [
-    Adversary(finds_a_hole),
-    Adversary(finds_a_hole_and_gives_up),
-    Adversary(accepts_a_hole_by_its_value),
+    Scripted(finds_a_hole),
+    Scripted(finds_a_hole_and_gives_up),
+    Scripted(accepts_a_hole_by_its_value),
 ]
 
 
@@ -219,7 +178,7 @@ def named(adversary):
 def test_whatever_the_fast_method_does_the_tolerance_is_met_at_the_cost_stated(name, fast):
     fun, start = PROBLEMS[name]
     tol, alone = tolerance(name), evaluations_of_the_guard(name)
-    lowest = -math.inf if fast is HOLES[0] else -1e6
+    lowest = -math.inf if fast is HOLES[0] else DEEP
 
     def value(x):
         hole = fast in HOLES and np.all(x == LOW)
@@ -244,12 +203,11 @@ def test_whatever_the_fast_method_does_the_tolerance_is_met_at_the_cost_stated(n
 def test_a_success_of_the_fast_method_is_none_without_a_tolerance_either(status):
     """With tol=0 only a gradient of zero is within the tolerance."""
 
-    def claims(oracle, origin, here, count):
-        ending = Ending(status, "done", {"grad_norm": 0.0})
-        return look(oracle, here.point - 1e-3 * unit(here), ending)
+    def claims(origin, here, count):
+        return Move(here.point - 1e-3 * unit(here), status)
 
     fun, start = PROBLEMS["rosenbrock"]
-    method = Safeguarded(Adversary(claims))
+    method = Safeguarded(Scripted(claims))
     result = minimize(fun, start, jac=True, method=method, tol=0, max_iterations=5000)
     assert np.linalg.norm(fun(result.x)[1]) <= (0.0 if result.success else 1e-6)
 
@@ -260,7 +218,7 @@ def test_long_steps_over_ripples_are_not_taken_for_noise():
     for start in map(np.array, starts):
         value, gradient = ripples(start)
         options = {"jac": True, "tol": SHARE * float(np.linalg.norm(gradient))}
-        for method in (GUARD, UniversalHeavyBall(), Safeguarded(Adversary(strays_and_returns))):
+        for method in (GUARD, UniversalHeavyBall(), Safeguarded(Scripted(strays_and_returns))):
             run = iterate(ripples, start, method=method, max_evaluations=50_000, **options)
             assert max(step.report.noise for step in run) <= 1e-9 * value
             assert run.result.status is Status.CONVERGED, run.result.message
@@ -274,12 +232,12 @@ def test_rises_by_less_than_the_noise_do_not_add_up():
     def hills(x):
         return height + float(np.sum(np.cos(x))), -np.sin(x)
 
-    def climbs(oracle, origin, here, count):
+    def climbs(origin, here, count):
         step = noise / 2 / max(here.grad_norm, 0.1)
-        return look(oracle, here.point + step * unit(here))
+        return Move(here.point + step * unit(here))
 
     start = np.full(20, 0.8)
-    method = Safeguarded(Adversary(climbs), shortest_round=200)
+    method = Safeguarded(Scripted(climbs), shortest_round=200)
     run = iterate(hills, start, jac=True, method=method, tol=1e-6)
     low, highest = math.inf, -math.inf
     for step in run:
@@ -294,7 +252,7 @@ def test_a_function_that_is_unbounded_is_still_called_that():
     def ridge(x):
         return -float(x @ x), -2 * x
 
-    for fast in (Adversary(gives_up), Adversary(sleeps), Adversary(returns, stays=True)):
+    for fast in (Scripted(gives_up), Scripted(sleeps), Scripted(returns, stays=True)):
         result = minimize(ridge, np.ones(3), jac=True, method=Safeguarded(fast), tol=1e-6)
         assert result.status is Status.UNBOUNDED, result.message
 
@@ -305,29 +263,20 @@ def test_a_guard_that_completes_above_the_lowest_point_goes_on_from_there():
     def wells(x):  # at -1 and 1.05, the first is lower
         return float(x[0] ** 4 / 4 - x[0] ** 2 / 2 + 0.05 * x[0]), x**3 - x + 0.05
 
-    def crosses(oracle, origin, here, count):
+    def crosses(origin, here, count):
         """To the lower well, once the guard is on its way down the higher one."""
-        return look(oracle, np.array([0.8 if count < 30 else -0.9]))
+        return Move(np.array([0.8 if count < 30 else -0.9]))
 
-    @dataclasses.dataclass(frozen=True)
-    class Completes(Method):
+    class Completes(Scripted):
         """Goes down in short steps, and ends at a gradient of 1e-3."""
 
-        name = "completes"
+        def status(self, move, there):
+            return Status.COMPLETED if there.grad_norm <= 1e-3 else RUNNING
 
-        def start(self, oracle, x0, tol, seed):
-            sample = oracle.gradient(x0)
-            return Step(sample, Report(sample, 0.0, accepted=sample))
+    def descend(origin, here, count):
+        return Move(here.point - 0.05 * here.gradient, accepts=True)
 
-        def step(self, oracle, memory):
-            report = look(oracle, memory.point - 0.05 * memory.gradient)
-            sample = report.accepted = report.sample
-            if sample.grad_norm <= 1e-3:
-                numbers = {"grad_norm": sample.grad_norm, "promise": 1e-3}
-                report.ending = Ending(Status.COMPLETED, "the gradient is small", numbers)
-            return Step(sample, report)
-
-    method = Safeguarded(Adversary(crosses, stays=True), Completes(), shortest_round=4)
+    method = Safeguarded(Scripted(crosses, stays=True), Completes(descend), shortest_round=4)
     result = minimize(wells, np.array([0.5]), jac=True, method=method, tol=1e-5)
     assert result.success, result.message
     assert result.x[0] == pytest.approx(-1.02, abs=0.01)

@@ -15,6 +15,7 @@ import pytest
 from helpers import LIBRARIES, Waves, counted, fingerprint
 from momentous import EventKind, Status, iterate, minimize, testbed
 from momentous.core.acceptance import within_limit
+from momentous.core.machine import Host
 from momentous.methods.classical.conjugate_gradient import ConjugateGradient
 from momentous.methods.classical.gradient_descent import GradientDescent
 from momentous.methods.classical.heuristic_agd import HeuristicAGD
@@ -302,12 +303,12 @@ def test_an_iteration_costs_what_the_docstring_says(name):
     before = (problem.values, problem.gradients)
     assert before[0] == 1
     assert before[1] == (2 if name in SCALE_FREE else 1)  # the probe
-    n, trial = 15, run.memory.trial
+    n, trial = 15, run.memory.search.first
     for _ in range(n):
         step = next(run)
         if searches:
             values += 1 + round(math.log2(trial / step.step_size))
-        trial = step.memory.trial
+        trial = step.memory.search.first
     at_x0 = name.startswith("agd")  # their first gradient is the one at x0
     assert problem.gradients - before[1] == n - at_x0
     assert problem.values - before[0] == values * (1 if searches else n)
@@ -387,7 +388,7 @@ def test_the_function_test_with_backtracking_never_rises(problem):
         problem.value, problem.start, jac=problem.gradient, method=SCALE_FREE["agd-function"],
         tol=1e-4,
     )  # fmt: skip
-    values = [step.memory.x.value for step in run]
+    values = [step.memory.current.value for step in run]
     noise = 8 * 2.0**-53 * max(map(abs, values))
     assert all(after <= before + noise for before, after in pairwise(values))
 
@@ -409,7 +410,7 @@ def test_falling_back_starts_from_the_lowest_point():
             seen |= {(fall_back, kind) for kind in kinds}
             if fall_back and kinds:
                 assert wavy(step.memory.start.point)[0] <= step.memory.best.value + 1e-14
-                assert step.memory.y is step.memory.x.point
+                assert step.memory.y is step.memory.current.point
     assert (True, EventKind.ROLLBACK) in seen
     assert (False, EventKind.ROLLBACK) not in seen
 
@@ -445,13 +446,14 @@ def test_a_direction_along_which_no_trial_is_accepted_is_replaced():
     method = ConjugateGradient()
     run = iterate(ROSENBROCK.value, ROSENBROCK.start, jac=ROSENBROCK.gradient, method=method)
     memory = next(step.memory for step in run if not step.memory.steepest)
-    after = method.step(run.oracle, dataclasses.replace(memory, trial=1e6))
+    search = memory.search.begin(Host.of(run.oracle.space), 1e6, 1.0)
+    after = method.step(run.oracle, dataclasses.replace(memory, search=search))
     assert after.memory.current is memory.current
     assert after.memory.steepest
     assert [event.kind for event in after.report.events] == [EventKind.RESTART]
     again = method.step(run.oracle, after.memory)  # as long a step, now along the gradient
     assert again.memory.current is memory.current
-    assert again.memory.trial == 1e6 / 2**11
+    assert again.memory.search.first == 1e6 / 2**11
     assert again.report.ending is None
 
 

@@ -9,13 +9,21 @@ import pytest
 from helpers import Bowl, Waves, counted, fingerprint
 from momentous import EventKind, Status, iterate, minimize, testbed
 from momentous.core.acceptance import within_limit
+from momentous.core.machine import NUMBERS, Host
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.sources import function_source
 from momentous.core.space import Space
 from momentous.methods.parameter_free import ParameterFreeAGD, UniversalHeavyBall
-from momentous.methods.search.backtracking import SHORTEST, search
+from momentous.methods.search.backtracking import (
+    ACCEPTED,
+    CONSTANTS,
+    SEARCHING,
+    Backtracking,
+    Search,
+)
 from momentous.methods.search.rounding import Rounding
 from reference import CHAIN, COSINES, FLAT_SADDLE, FUNCTIONS, NESTED, SADDLE, started
+from scripted import look_at_noise
 
 METHODS = [ParameterFreeAGD, UniversalHeavyBall]
 PUBLISHED_AGD = ParameterFreeAGD(
@@ -397,14 +405,11 @@ def test_a_run_ends_with_a_reason_where_nothing_more_can_be_had(cls):
 def measured(fun, start, gradient, change=1e-12, looks=1):
     """What is known of the noise after so many looks at it, of four values each."""
     x = np.array(start)
-    oracle = Oracle(function_source(fun, lambda x: np.array(gradient), (), Space(x)))
-    oracle.value(x)
-    here = oracle.gradient(x)
+    here = Sample(x, fun(x), np.array(gradient), float(np.linalg.norm(gradient)))
     v = -1e-3 * here.gradient
-    slope = float(np.dot(v, here.gradient))
-    rounding = Rounding(0.0, math.inf).measured(oracle, here, v, slope, change)
-    assert (oracle.nfev, oracle.njev) == (1 + 4 * looks, 1)
-    assert oracle.last is here
+    known = Rounding(0.0, math.inf), here, v, float(np.dot(v, here.gradient)), change
+    rounding, values = look_at_noise(Host.of(Space(x)), fun, *known)
+    assert values == 4 * looks
     return rounding
 
 
@@ -416,15 +421,18 @@ def test_a_search_measures_noise_before_it_takes_the_shortest_step_of_all():
         return 1.0 + 0.5 * float(x @ x) + 1e-5 * bool(np.any(x != start))
 
     for shortest_accepted, expected in ((2.0, 1.0), (0.01, 1 / 8)):
-        oracle = Oracle(function_source(lucky_at_the_start, lambda x: x, (), Space(start)))
-        here = oracle.gradient(start)
-        here.value = oracle.value(start)
-        slope, trusted = float(start @ start), Rounding(0.0, 1.0, largest=1.0)
-        shortest = SHORTEST * shortest_accepted
-        found = search(oracle, here, here.gradient, slope, 1.0, shortest, trusted)
-        assert found.accepted
-        assert found.step_size == expected
-        assert found.rounding.level >= 1e-5
+        m, fun = Host.of(Space(start)), lucky_at_the_start
+        here = Sample(start, fun(start), start, float(np.linalg.norm(start)))
+        shortest = CONSTANTS.shortest_share * shortest_accepted
+        search = Search(1.0, shortest, here, Rounding(0.0, 1.0, largest=1.0))
+        search, line = search.begin(m, 1.0, 1.0), (here, start, float(start @ start))
+        while search.verdict == SEARCHING:
+            x = Backtracking().ask(m, search, *line).point
+            there = Sample(x, fun(x), x, float(np.linalg.norm(x)))
+            search = Backtracking().tell(m, search, *line, there)
+        assert search.verdict == ACCEPTED
+        assert search.t == expected
+        assert search.rounding.level >= 1e-5
 
 
 def test_noise_is_told_from_curvature_and_from_a_wrong_gradient():
@@ -451,25 +459,23 @@ def test_noise_that_is_not_there_on_a_shorter_step_is_not_believed():
 
     for x in np.linspace(-0.01, 0.01, 6):  # the slope is small, and hides nothing
         start, slope = np.array([x]), np.sin([x])
-        oracle = Oracle(function_source(waves, lambda x, g=slope: g, (), Space(start)))
-        here = oracle.gradient(start)
-        here.value = oracle.value(start)
+        m, here = Host.of(Space(start)), Sample(start, waves(start), slope, abs(slope[0]))
         # L is 1: the steps are made for one that is up to 1e5 times too small.
         for length, L in itertools.product((50.0, 300.0, 2000.0), (1e-5, 1e-2)):
             v, change = -length * np.sign(slope), L * length**2 / 2
-            rounding = Rounding.at(oracle.space, here.value)
-            found = rounding.measured(oracle, here, v, float(np.dot(v, slope)), change)
+            known = Rounding.at(m, here.value), here, v, float(np.dot(v, slope)), change
+            found, _ = look_at_noise(m, waves, *known)
             assert found.level <= 1e-9
             assert found.trusted == change
 
 
 def test_noise_is_not_measured_again_for_changes_of_the_same_size():
     rounding = Rounding(0.0, 1.0)
-    assert not rounding.doubts(0.1)
-    assert rounding.doubts(1e-3)
-    assert not Rounding(0.0, 1e-3).doubts(1e-3)
-    assert not Rounding().doubts(1e-300)  # before values have shown anything
-    assert Rounding().trusting(0.5, 3.0).trusting(0.1, 2.0).trusted == 0.5
+    assert not rounding.may_be_noise(0.1)
+    assert rounding.may_be_noise(1e-3)
+    assert not Rounding(0.0, 1e-3).may_be_noise(1e-3)
+    assert not Rounding().may_be_noise(1e-300)  # before values have shown anything
+    assert Rounding().trusting(NUMBERS, 0.5, 3.0).trusting(NUMBERS, 0.1, 2.0).trusted == 0.5
 
 
 @both

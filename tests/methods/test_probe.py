@@ -5,11 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from momentous import minimize
 from momentous.core.machine import NUMBERS
-from momentous.core.oracle import Oracle
-from momentous.core.sources import function_source
-from momentous.core.space import Space
-from momentous.methods.search.probe import probed_lipschitz
 
 
 def probed(dtype, parts: int) -> float:
@@ -21,8 +18,8 @@ def probed(dtype, parts: int) -> float:
     def both(x):
         return float(np.sum((A @ x) ** 2) / 2), sum(part.T @ (part @ x) for part in rows)
 
-    oracle = Oracle(function_source(both, True, (), Space(x0)))
-    return probed_lipschitz(oracle, oracle.gradient(x0))
+    result = minimize(both, x0, jac=True, method="gd", max_iterations=0)
+    return 1 / result.trace["step_size"][0]
 
 
 @pytest.mark.parametrize(("dtype", "rel"), [(np.float64, 2.0**-13), (np.float32, 2.0**-5)])

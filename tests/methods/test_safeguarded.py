@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
 
@@ -25,10 +24,9 @@ from momentous import (
     minimize,
     testbed,
 )
-from momentous.core.method import Method
-from momentous.core.status import Ending, Event, EventKind
-from momentous.core.step import Report, Step
+from momentous.core.status import EventKind
 from momentous.methods.registry import method_class
+from scripted import Move, Scripted, stay, stop
 
 GUARD = UniversalHeavyBall(average_growth=1.0)
 FAST, GUARANTEED = 0.0, 1.0
@@ -61,23 +59,9 @@ def stand(rule, memory, shown, origin):
     return shown if accepted.point is origin.point else accepted
 
 
-@dataclasses.dataclass(frozen=True)
-class Idle(Method):
+def idle(gives_up=True):
     """A fast method that never gets anywhere: it gives up at once, or only when it is cut off."""
-
-    name = "idle"
-    gives_up: bool = True
-
-    def start(self, oracle, x0, tol, seed):
-        sample = oracle.gradient(x0)
-        return Step(sample, Report(sample, 0.0))
-
-    def step(self, oracle, memory):
-        point = oracle.space.copy(memory.point)
-        oracle.value(point)
-        ending = Ending(Status.NO_PROGRESS, "idle", {}) if self.gives_up else None
-        sample = oracle.gradient(point)
-        return Step(sample, Report(sample, 0.0, ending=ending))
+    return Scripted(stop if gives_up else stay)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +86,7 @@ def test_without_any_help_it_is_the_guard_alone():
         for step in iterate(problem.value, problem.start, method=GUARD, **options)
     ]
     guarding, both = False, []
-    for step in iterate(problem.value, problem.start, method=Safeguarded(Idle()), **options):
+    for step in iterate(problem.value, problem.start, method=Safeguarded(idle()), **options):
         if guarding:
             both.append((step.x.tobytes(), step.step_size))
         guarding = step.memory.turn.guarding
@@ -110,7 +94,7 @@ def test_without_any_help_it_is_the_guard_alone():
 
 
 def test_the_guard_has_longer_turns_the_more_often_the_fast_method_breaks_down():
-    result = solve(testbed.rosenbrock(20), Safeguarded(Idle()), 1e-6)
+    result = solve(testbed.rosenbrock(20), Safeguarded(idle()), 1e-6)
     assert result.success
     began = [nit for nit, who in turns(result) if who == GUARANTEED]
     epochs = result.trace.when(EventKind.RESTART)
@@ -122,7 +106,7 @@ def test_the_guard_has_longer_turns_the_more_often_the_fast_method_breaks_down()
 SLOW = GradientDescent(backtracking=True)
 
 
-@pytest.mark.parametrize("fast", [SLOW, Idle(gives_up=False)], ids=["gd", "idle"])
+@pytest.mark.parametrize("fast", [SLOW, idle(gives_up=False)], ids=["gd", "idle"])
 @pytest.mark.parametrize(
     "problem", [testbed.rosenbrock(8), testbed.nested_chain(4, 0.01)], ids=lambda p: p.name
 )
@@ -153,7 +137,7 @@ def test_turns_pass_exactly_as_the_rule_says(problem, fast):
         if guarding:
             over = any(event.kind is EventKind.RESTART for event in step.events)
             if over:
-                price = turn.price
+                price = turn.min_decrease_rate
                 if memory.guard.origin is origin:
                     guard = memory.guard
                     fallen = (
@@ -178,7 +162,7 @@ def test_turns_pass_exactly_as_the_rule_says(problem, fast):
                 gain = began_low - low
                 pace = max(pace, gain / spent)
                 earned = gain > 8 * 2.0**-53 * abs(began_low) and gain >= price * spent
-                if smallest <= mark / 2 and not memory.ahead:
+                if smallest <= mark / 2 and not memory.best_is_guards:
                     mark, earned = smallest, True
                 due = (turn.began - guaranteed_spent) / 16
                 expected = not earned or due >= max(guaranteed_spent, K)
@@ -188,7 +172,7 @@ def test_turns_pass_exactly_as_the_rule_says(problem, fast):
                     began, began_low = total, low
             else:
                 assert spent < K
-        assert turn.price == price
+        assert turn.min_decrease_rate == price
         seen = [event.value for event in step.events if event.kind is EventKind.TURN]
         assert seen == ([] if expected == guarding else [float(expected)])
         if seen:
@@ -237,7 +221,7 @@ def test_a_slow_method_costs_at_most_17_times_the_guard_alone(fast):
 def test_an_epoch_that_is_cut_short_is_carried_over():
     """Beside a method that does nothing, the guard's steps are those that it takes alone."""
     problem = testbed.nested_chain(3, 3e-5)
-    method, tol = Safeguarded(Idle(gives_up=False)), relative(problem, 1e-2)
+    method, tol = Safeguarded(idle(gives_up=False)), relative(problem, 1e-2)
     options = {"jac": problem.gradient, "tol": tol, "max_iterations": 800}
     alone = [
         step.x.tobytes() for step in iterate(problem.value, problem.start, method=GUARD, **options)
@@ -247,7 +231,7 @@ def test_an_epoch_that_is_cut_short_is_carried_over():
     for step in run:
         if guarding:
             both.append(step.x.tobytes())
-            midway += step.memory.turn.midway and not step.memory.turn.guarding
+            midway += step.memory.turn.epoch_unfinished and not step.memory.turn.guarding
         guarding = step.memory.turn.guarding
     assert midway >= 3
     assert both == alone[: len(both)]
@@ -260,7 +244,6 @@ FIXED = [
     HeuristicAGD(step_size=0.2, restart="gradient"),
     RAGD(step_size=0.1, momentum=0.9, radius=0.5, epoch_length=10**6),
     RHB(step_size=0.1, momentum=0.9, radius=0.5, epoch_length=10**6),
-    JinAGD(CHAIN.gradient_lipschitz, CHAIN.hessian_lipschitz, eps=1e-4),
 ]
 
 
@@ -284,30 +267,17 @@ def test_methods_that_accept_nothing_by_value_lose_no_round(fast):
 def test_a_guard_that_brings_nothing_leaves_the_price_as_it_was():
     """Otherwise every round would be earned for nothing from then on."""
 
-    @dataclasses.dataclass(frozen=True)
-    class Useless(Method):
+    def rest(origin, here, count):
         """Epochs of one step that stay where they are."""
-
-        name = "useless"
-
-        def start(self, oracle, x0, tol, seed):
-            sample = oracle.gradient(x0)
-            return Step(sample, Report(sample, 0.0, accepted=sample))
-
-        def step(self, oracle, memory):
-            point = oracle.space.copy(memory.point)
-            sample = oracle.gradient(point)
-            oracle.value(point)
-            ended = (Event(EventKind.RESTART, 1.0),)
-            return Step(sample, Report(sample, 0.0, ended, accepted=sample))
+        return Move(here.point.copy(), accepts=True, restarts=True)
 
     problem = testbed.rosenbrock(6)
     options = {"jac": problem.gradient, "tol": relative(problem, 1e-9), "max_iterations": 3000}
-    run = iterate(problem.value, problem.start, method=Safeguarded(SLOW, Useless()), **options)
+    run = iterate(problem.value, problem.start, method=Safeguarded(SLOW, Scripted(rest)), **options)
     for step, of_fast, of_guard, longest in spendings(run):
         K = step.memory.turn.allowance
         assert of_fast <= 16 * max(of_guard, K) + K + longest
-        assert step.memory.turn.price == 0.0
+        assert step.memory.turn.min_decrease_rate == 0.0
     assert of_guard > 1.5 * K
 
 
@@ -318,7 +288,7 @@ def test_the_guard_alone_converges_near_a_minimum():
     def both(x):
         return 0.5 * float(x @ (curvatures * x)), curvatures * x
 
-    result = minimize(both, np.ones(30), jac=True, method=Safeguarded(Idle()), tol=1e-10)
+    result = minimize(both, np.ones(30), jac=True, method=Safeguarded(idle()), tol=1e-10)
     assert result.status is Status.CONVERGED, result.message
     assert result.njev <= 2000
     bare = minimize(both, np.ones(30), jac=True, method=GUARD, tol=1e-10)
@@ -348,7 +318,7 @@ def test_the_guard_takes_at_most_half_of_the_evaluations_beside_a_working_method
         problem.value_and_gradient,
         problem.start,
         jac=True,
-        method=Safeguarded(Idle(gives_up=False)),
+        method=Safeguarded(idle(gives_up=False)),
         tol=relative(problem, 1e-5),
     )
     for step, of_fast, of_guard, _ in spendings(run):
@@ -363,7 +333,7 @@ def test_a_guard_with_known_constants_ends_the_run_by_its_theorem():
     L, rho = problem.gradient_lipschitz, problem.hessian_lipschitz
     guard = RAGD(L, rho, eps=relative(problem, 1e-2))
     result = minimize(
-        problem.value_and_gradient, problem.start, jac=True, method=Safeguarded(Idle(), guard),
+        problem.value_and_gradient, problem.start, jac=True, method=Safeguarded(idle(), guard),
         tol=1e-12,
     )  # fmt: skip
     assert result.status in (Status.COMPLETED, Status.ABOVE_TOLERANCE)
@@ -399,8 +369,8 @@ def test_a_fast_method_that_earns_its_rounds_goes_on_as_if_alone():
         if not guarding:
             path.append(step.x.tobytes())
         guarding = step.memory.turn.guarding
-        ahead += step.memory.ahead
-        if step.memory.turn.lost:
+        ahead += step.memory.best_is_guards
+        if step.memory.turn.round_failed:
             break
     assert path == bare[: len(path)]
     assert len(path) > 300
@@ -413,23 +383,12 @@ def test_a_run_does_not_end_above_what_the_other_method_has_found():
     def both(x):  # wells at -1 and 1.05, the first is lower
         return float(x[0] ** 4 / 4 - x[0] ** 2 / 2 + 0.05 * x[0]), x**3 - x + 0.05
 
-    @dataclasses.dataclass(frozen=True)
-    class Jumps(Method):
+    def jump(origin, here, count):
         """A guard that knows where the other well is, and takes its time there."""
-
-        name = "jumps"
-
-        def start(self, oracle, x0, tol, seed):
-            sample = oracle.gradient(x0)
-            return Step(sample, Report(sample, 0.0, accepted=sample))
-
-        def step(self, oracle, memory):
-            sample = oracle.gradient(np.array([-0.8 - 0.1 * np.exp(memory.point[0])]))
-            oracle.value(sample.point)
-            return Step(sample, Report(sample, 0.0, accepted=sample))
+        return Move(np.array([-0.8 - 0.1 * np.exp(here.point[0])]), accepts=True)
 
     slow = GradientDescent(step_size=0.02)
-    method = Safeguarded(slow, Jumps(), shortest_round=2)
+    method = Safeguarded(slow, Scripted(jump), shortest_round=2)
     result = minimize(both, np.array([0.2]), jac=True, method=method, tol=1e-6)
     assert minimize(both, np.array([0.2]), jac=True, method=slow, tol=1e-6).x[0] > 0.9
     assert result.success, result.message
@@ -444,7 +403,7 @@ def test_a_tighter_tolerance_on_resuming_reaches_both_methods(tmp_path):
     }
     first, second = relative(problem, 1e-1), relative(problem, 1e-5)
     for guard in (RAGD(**constants), momentous.AdaRAGD(**constants), GUARD):
-        method = Safeguarded(Idle(), guard)
+        method = Safeguarded(idle(), guard)
         begun = minimize(
             problem.value, problem.start, jac=problem.gradient, method=method, tol=first,
             checkpoint=path, max_iterations=10,
@@ -472,23 +431,12 @@ def test_the_lowest_point_is_not_given_up_for_noise_that_is_long_gone():
 
 
 def test_a_verdict_of_the_guard_is_forgotten_when_the_fast_method_has_moved_on():
-    @dataclasses.dataclass(frozen=True)
-    class GivesUp(Method):
-        """A guard that gives up at once, wherever it is."""
-
-        name = "gives-up"
-
-        def start(self, oracle, x0, tol, seed):
-            sample = oracle.gradient(x0)
-            return Step(sample, Report(sample, 0.0))
-
-        def step(self, oracle, memory):
-            norm = memory.grad_norm
-            ending = Ending(Status.NO_PROGRESS, f"stuck at {norm:.6g}", {"grad_norm": norm})
-            return Step(memory, Report(memory, 0.0, ending=ending))
+    def give_up(origin, here, count):
+        """At once, wherever it is."""
+        return Move(here.point, Status.NO_PROGRESS)
 
     problem = testbed.rosenbrock(6)
-    method = Safeguarded(LBFGS(max_trials=1), GivesUp(), shortest_round=6)
+    method = Safeguarded(LBFGS(max_trials=1), Scripted(give_up), shortest_round=6)
     result = minimize(problem.value, problem.start, jac=problem.gradient, method=method, tol=1e-9)
     if not result.success:
         assert result.numbers["grad_norm"] == pytest.approx(result.grad_norm)
@@ -506,9 +454,9 @@ def test_resuming_in_the_middle_of_a_turn_goes_on_bit_for_bit(tmp_path, fast, pr
     options = {"jac": jac, "tol": relative(problem, 1e-5)}
     whole = minimize(fun, problem.start, method=method, **options)
     in_turn = next(nit for nit, who in turns(whole) if who == GUARANTEED)
-    for stop in (in_turn - 1, in_turn, in_turn + 3):
-        path = tmp_path / f"run-{stop}.npz"
-        minimize(fun, problem.start, method=method, checkpoint=path, max_iterations=stop, **options)
+    for cut in (in_turn - 1, in_turn, in_turn + 3):
+        path = tmp_path / f"run-{cut}.npz"
+        minimize(fun, problem.start, method=method, checkpoint=path, max_iterations=cut, **options)
         # The method is read from the checkpoint, with both methods in it.
         resumed = minimize(fun, problem.start, jac=jac, resume=path)
         assert resumed.method == method
@@ -580,8 +528,10 @@ def test_two_methods_that_cannot_go_on_end_the_run_with_a_reason():
 
 
 def test_bad_parameters_are_refused_by_name():
-    with pytest.raises(TypeError, match=r"fast='lbfgs' must be a Method, such as LBFGS\(\)"):
+    with pytest.raises(TypeError, match=r"fast='lbfgs' must be a Rule, such as LBFGS\(\)"):
         Safeguarded("lbfgs")
+    with pytest.raises(TypeError, match="jin-agd calls its function itself: run it alone"):
+        Safeguarded(JinAGD(1.0, 1.0))
     with pytest.raises(TypeError, match="guaranteed="):
         Safeguarded(guaranteed=LBFGS)
     for wrong in (0, 2.5, "a"):
@@ -618,8 +568,8 @@ def test_points_that_are_not_finite_do_not_keep_a_step_for_ever():
 
 
 def test_one_within_another_shows_the_samples_of_the_method():
-    problem, jin = testbed.rosenbrock(8), JinAGD(3e3, 6e3, eps=1e-2)
-    inner = Safeguarded(jin, shortest_round=10**6)
+    problem = testbed.rosenbrock(8)
+    inner = Safeguarded(HeuristicAGD(step_size=1e-4), shortest_round=10**6)
     options = {"jac": True, "tol": relative(problem, 1e-3), "max_iterations": 30}
 
     def shown(method):

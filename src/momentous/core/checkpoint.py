@@ -26,7 +26,7 @@ import numpy as np
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.record import RECORDS, record
 from momentous.core.result import COLUMNS
-from momentous.core.space import BLAS_ERROR, Array, Space, to_numpy
+from momentous.core.space import Array, Space, to_numpy
 from momentous.core.status import EventKind, Status
 from momentous.core.step import Report, UnderWay
 from momentous.core.stopping import Progress
@@ -40,7 +40,7 @@ SEAL = "checksum"  # files of 0.1.0 have none
 
 # What malformed numbers end in where nothing has looked at them before.
 MALFORMED = (
-    TypeError, ValueError, LookupError, AttributeError, ArithmeticError, AssertionError, BLAS_ERROR,
+    TypeError, ValueError, LookupError, AttributeError, ArithmeticError, AssertionError,
 )  # fmt: skip
 
 _ENUMS: dict[str, type[enum.Enum]] = {cls.__name__: cls for cls in (Status, EventKind)}

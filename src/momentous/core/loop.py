@@ -130,8 +130,7 @@ class Run(Iterator[IntermediateResult]):
         self.standing: Array | None = None  # the last of `Progress.stands`
         self.tolerance = gradient_tolerance(options.stop)
         self._warned = False
-        # Whether the function is random.  Plain methods are counted as they are published.
-        self._looked = not getattr(method, "compiles", False)
+        self._looked = method.counts_as_published  # whether the function is random
         limit = evaluation_limit(options.stop)
         # The sample of `best_point` is kept where no call may be left for it.
         self._best, self._keeps_best = NO_SAMPLE, limit < math.inf

@@ -37,6 +37,7 @@ class Method(abc.ABC, Generic[M]):
     takes_bounds: ClassVar[bool] = False  # does it keep to a box (`Space.box`)?
     takes_penalty: ClassVar[bool] = False  # does it take a simple term (`Space.penalty`)?
     ends_at_noise: ClassVar[bool] = False  # does one value for long mean that rounding is reached?
+    counts_as_published: ClassVar[bool] = True  # does a run evaluate nothing that it does not ask?
 
     def __post_init__(self) -> None:
         """NumPy's numbers become Python's: they would change the dtype of the arrays they meet."""

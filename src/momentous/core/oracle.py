@@ -63,7 +63,6 @@ class InterruptFlag:
 
     def __init__(self) -> None:
         self.pending = False
-        self.error: BaseException | None = None  # the last that came out of user code
         self.depth = 0  # of user code: a callback may call the oracle
 
     def __enter__(self) -> None:
@@ -74,7 +73,6 @@ class InterruptFlag:
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self.depth -= 1
         if error is not None:
-            self.error = error
             explain_read_only(error)
 
     def raise_pending(self) -> None:

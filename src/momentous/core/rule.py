@@ -68,8 +68,7 @@ class Rule(Method[M]):
     """A method that asks and is told.  Its memory is a record with a field ``outcome``."""
 
     work: ClassVar[Pass] = MOMENTUM  # what STEP computes
-    compiles: ClassVar[bool] = True  # does it run in compiled code?
-    shows_here: ClassVar[bool] = True  # is what an evaluation shows always that evaluation?
+    counts_as_published = False
 
     @abc.abstractmethod
     def begin(self, m: Machine, here: Sample, goal: Goal) -> M:
@@ -101,10 +100,6 @@ class Rule(Method[M]):
         """The memory of a run that goes on at another point: with what was learned, if anything
         was."""
         return self.begin(m, here, goal)
-
-    def shown(self, memory: M, here: Sample) -> Sample:
-        """What an evaluation that shows has shown."""
-        return here
 
     @abc.abstractmethod
     def accepted(self, memory: M) -> Sample:
@@ -211,7 +206,7 @@ class Rule(Method[M]):
             memory = self.write(m, self.tell(m, memory, here, made, sums))
             way.memory, way.asked, outcome = memory, None, memory.outcome
             if outcome.shows:
-                way.shown = shown = self.shown(memory, here)
+                way.shown = shown = here
             elif here.point is shown.point:
                 shown.value = here.value
             ended = outcome.ended

@@ -32,18 +32,6 @@ DRAWN = 1 << 16  # numbers that are drawn from one stream
 _NO_CONTEXT = contextlib.nullcontext()
 
 
-def _error_of_blas() -> type[Exception]:
-    """What SciPy's BLAS raises where two vectors do not fit; it has no public name."""
-    try:
-        ddot(np.ones(1), np.ones(0))
-    except Exception as error:
-        return type(error)
-    return ValueError
-
-
-BLAS_ERROR = _error_of_blas()
-
-
 class Space:
     """The vector space of x0: arrays of one library, dtype, device and shape.
 

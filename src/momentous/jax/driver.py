@@ -87,12 +87,11 @@ class Driver:
         forward: bool = False, lanes: bool = False, box: Box | None = None,
         penalty: CompiledPenalty | None = None,
     ):  # fmt: skip
-        if not (isinstance(method, Rule) and method.compiles):
+        if not isinstance(method, Rule):
             from momentous.methods.registry import rules
 
-            within = " with these methods within it" if isinstance(method, Rule) else ""
             raise TypeError(
-                f"{method.name}{within} has no compiled form; momentous.jax.minimize runs it with "
+                f"{method.name} has no compiled form; momentous.jax.minimize runs it with "
                 f"a compiled function. These have one: {', '.join(rules())}"
             )
         self.rule, self.fun, self.args = method, fun, args

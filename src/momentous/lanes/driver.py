@@ -129,7 +129,7 @@ class Driver:
         work = m.run_pass(rule, asked.work, here)
         memory = rule.write(m, rule.tell(m, batch.memory, here, *work))
         shows, ended = memory.outcome.shows, memory.outcome.ended
-        shown = m.choose(shows, rule.shown(memory, here), batch.shown)
+        shown = m.choose(shows, here, batch.shown)
         has_shown = batch.has_shown | shows
         nothing_new = m.no(has_shown) & ended  # then it is where the method stands
         shown = m.case(

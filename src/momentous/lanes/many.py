@@ -157,7 +157,7 @@ def minimize_many(
     rule = choose_method(method, parameters, saved_method, minimize_many)
     if box is not None:
         rule = in_box(rule)
-    if not (isinstance(rule, Rule) and rule.compiles):
+    if not isinstance(rule, Rule):
         raise TypeError(
             f"{rule.name} does not run in a batch: it calls its function itself; these run: auto, "
             f"{', '.join(rules())}; or loop over minimize()"

@@ -37,9 +37,9 @@ class Penalty:
         for name in ("ridge", "bias_ridge", "weighting"):
             check_number(name, getattr(self, name), 0.0)
         of_rows, of_cols = self.offsets
-        object.__setattr__(self, "offsets", (of_rows, of_cols))  # files have a list
-        for offset in self.offsets:
+        for offset in (of_rows, of_cols):
             check_number("offset", offset, 0.0)
+        object.__setattr__(self, "offsets", (float(of_rows), float(of_cols)))  # files have a list
 
     def transposed(self) -> Penalty:
         """That of the transposed matrix."""

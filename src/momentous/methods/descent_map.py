@@ -24,21 +24,31 @@ from momentous.methods.secants import Secants
 
 RestartRule = Literal["either", "function", "gradient", "distance", "always"]
 
-# B0, in units of the first residual, where it is not given.
-FIRST_RADIUS = 30.0
-# The decrease that value_tol asks for is measured over so many iterations: right after a restart a
-# single one tells little.
-WINDOW = 10
-# So many differences of the last points are kept, and none where vectors are longer than that: in
-# sweeps over 100,000 real ratings (270,000 parameters) no combination was ever taken.
-SECANTS, LONG = 10, 50_000
-LEAST_SECANTS = 3  # one or two differences promise much and know little
-# Their combination is tried where the residual should be no more than this share there.  On half of
-# the maps of `momentous scoreboard --maps` shares from 0.1 to 0.3 do equally well; larger ones
-# stand in the way of the momentum, which on long vectors goes further than ten points can tell.
-PROMISED_SHARE = 0.2
-MOST_STEPS_BACK = 6  # halvings of a way out of the feasible set, before its beginning is taken
-PAUSE_GROWTH = 2  # after a combination that was discarded the next one waits so many times longer
+
+@dataclasses.dataclass(frozen=True)
+class MapConstants:
+    """What the method goes by and a user does not choose."""
+
+    # B0, in units of the first residual, where it is not given.
+    first_radius: float = 30.0
+    # The decrease that value_tol asks for is measured over so many iterations: right after a
+    # restart a single one tells little.
+    value_window: int = 10
+    # So many differences of the last points are kept, and none where vectors have more entries: in
+    # sweeps over 100,000 real ratings (270,000 parameters) no combination was ever taken.
+    most_secants: int = 10
+    most_entries: int = 50_000
+    least_secants: int = 3  # one or two differences promise much and know little
+    # Their combination is tried where the residual should be no more than this share there.  On
+    # half of the maps of `momentous scoreboard --maps` shares from 0.1 to 0.3 do equally well;
+    # larger ones stand in the way of the momentum, which on long vectors goes further than ten
+    # points can tell.
+    promised_share: float = 0.2
+    most_steps_back: int = 6  # halvings of a way out of the feasible set, to where it began
+    pause_growth: int = 2  # of the wait after a combination that was discarded
+
+
+CONSTANTS = MapConstants()
 
 
 @record
@@ -190,7 +200,7 @@ class DescentMap(Method[MapMemory]):
             x=x0,
             base=sample,
             lowest=sample.value,
-            radius=self.initial_radius or FIRST_RADIUS * norm,
+            radius=self.initial_radius or CONSTANTS.first_radius * norm,
             first_norm=norm,
             tol=self.tolerance_for(tol),
             scale=abs(sample.value),
@@ -207,7 +217,7 @@ class DescentMap(Method[MapMemory]):
             return self.secants
         # Counted by the inner product: where x is spread over ranks, all of them agree.
         ones = space.combination(x0, -1.0, x0) + 1.0
-        return SECANTS if space.inner(ones, ones) <= LONG else 0
+        return CONSTANTS.most_secants if space.inner(ones, ones) <= CONSTANTS.most_entries else 0
 
     def _refuse_without_values(self) -> None:
         if self.restart not in ("gradient", "always"):
@@ -303,7 +313,7 @@ class DescentMap(Method[MapMemory]):
         """The point; where that is outside of the set, one nearer to the image, or the image."""
         if oracle.is_feasible is None:
             return point
-        for _ in range(MOST_STEPS_BACK):
+        for _ in range(CONSTANTS.most_steps_back):
             with oracle.interrupts:
                 if oracle.is_feasible(point):
                     return point
@@ -314,21 +324,21 @@ class DescentMap(Method[MapMemory]):
         """A combination of the last points in place of y^{k+1}, where it promises enough."""
         space = oracle.space
         if memory.instead is not None:  # it did well
-            now.instead, now.pause = None, max(1, memory.pause // PAUSE_GROWTH)
+            now.instead, now.pause = None, max(1, memory.pause // CONSTANTS.pause_growth)
         now.wait = max(0, memory.wait - 1)
         if y is memory.base:  # the first step
             return
         now.secants = memory.secants.extended(space, memory.base, y, memory.most_secants)
-        if now.wait or len(now.secants) < min(LEAST_SECANTS, memory.most_secants):
+        if now.wait or len(now.secants) < min(CONSTANTS.least_secants, memory.most_secants):
             return
-        point = now.secants.point(space, y, PROMISED_SHARE)
+        point = now.secants.point(space, y, CONSTANTS.promised_share)
         if point is not None:
             now.instead, now.instead_is_image = now.y, now.without_momentum
             now.y, now.without_momentum = self._step_back(oracle, point, y.image), False
 
     def _by_momentum_instead(self, memory: MapMemory) -> MapMemory:
         """The point by secants is discarded, and the next one has to wait."""
-        pause = PAUSE_GROWTH * memory.pause
+        pause = CONSTANTS.pause_growth * memory.pause
         return dataclasses.replace(
             memory, y=memory.instead, without_momentum=memory.instead_is_image, instead=None,
             pause=pause, wait=pause,
@@ -352,7 +362,7 @@ class DescentMap(Method[MapMemory]):
     ) -> Step[MapMemory]:
         """Is this the end?  Not at a point that momentum has climbed to."""
         ending = _small_residual(memory, sample)
-        if memory.window_length >= WINDOW and self.value_tol:
+        if memory.window_length >= CONSTANTS.value_window and self.value_tol:
             ending = ending or _small_decrease(memory, sample, self.value_tol)
             memory.window_value, memory.window_length = sample.value, 0
         if ending is not None and oracle.has_values and sample is not memory.base:

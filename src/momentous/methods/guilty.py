@@ -27,7 +27,7 @@ from momentous.methods.search.rounding import Rounding
 
 # How often in a row the step may be halved because nothing lowers f: the inverse of 2^20 is where
 # values carry no signal any more.
-MOST_STALLS = 20
+MOST_HALVINGS = 20
 
 
 @record
@@ -251,7 +251,7 @@ class ConvexUntilGuilty(Method[GuiltyMemory]):
         # Certify-Progress
         noise = memory.rounding.between(Host.of(space), memory.outer.value, g_y)
         if g_y > memory.outer.value + noise:
-            return self._accused(oracle, after, at_y, memory.outer)
+            return self._search_witness(oracle, after, at_y, memory.outer)
         z = space.combination(y, -1 / Lg, slope)
         fz, far = oracle.value(z), space.distance_squared(z, centre)
         if not math.isfinite(fz):
@@ -259,12 +259,12 @@ class ConvexUntilGuilty(Method[GuiltyMemory]):
         gap = memory.outer.value - (fz + alpha * far) + alpha / 2 * far  # psi
         norm = space.norm(slope)
         if norm * norm > 2 * Lg * (gap + noise) * math.exp(-t / math.sqrt(kappa)):
-            return self._accused(oracle, after, at_y, Sample(z, fz))
+            return self._search_witness(oracle, after, at_y, Sample(z, fz))
         if norm <= p.inner_eps or t >= p.inner_cap:
             return self._next(oracle, after, at_y)
         return after.as_step(space, at_y)
 
-    def _accused(
+    def _search_witness(
         self, oracle: Oracle, memory: GuiltyMemory, last: Sample, witness: Sample
     ) -> Step[GuiltyMemory]:
         """Slower than a strongly convex function allows: go through the iteration once more."""
@@ -302,7 +302,7 @@ class ConvexUntilGuilty(Method[GuiltyMemory]):
         # No pair: 1/Lg is too large, or values are lost in rounding, where the gradient can tell.
         last, lowest = search.last, memory.lowest
         best = lowest if lowest.value < memory.outer.value else last
-        return self._next(oracle, after, best, blamed=True)
+        return self._next(oracle, after, best, step_was_too_long=True)
 
     def _exploited(
         self, oracle: Oracle, memory: GuiltyMemory, pair: Pair, u: Sample
@@ -339,9 +339,9 @@ class ConvexUntilGuilty(Method[GuiltyMemory]):
         best: Sample,
         events: Events = (),
         *,
-        blamed: bool = False,
+        step_was_too_long: bool = False,
     ) -> Step[GuiltyMemory]:
-        """The next outer iterate, if it is better than the one before; the step may be to blame."""
+        """The next outer iterate, if it is better than the one before; the step may be too long."""
         old, p = memory.outer, memory.parameters
         oracle.recall(best)
         new = oracle.gradient(best.point)
@@ -353,9 +353,9 @@ class ConvexUntilGuilty(Method[GuiltyMemory]):
         if new.grad_norm <= p.eps:
             ending = self._completed(memory, new)
         elif not (new.has_finite_gradient and falls):
-            new, blamed, stalls, kind = old, True, memory.stalls + 1, EventKind.ROLLBACK
-            ending = self._stalled(memory, events) if stalls > MOST_STALLS else None
-        Lg = 2 * memory.smoothness if blamed else memory.smoothness
+            new, step_was_too_long, stalls, kind = old, True, memory.stalls + 1, EventKind.ROLLBACK
+            ending = self._stalled(memory, events) if stalls > MOST_HALVINGS else None
+        Lg = 2 * memory.smoothness if step_was_too_long else memory.smoothness
         oracle.recall(new)
         after = dataclasses.replace(
             memory,

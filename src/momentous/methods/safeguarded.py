@@ -6,7 +6,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from functools import cached_property
 from typing import Any
 
 from momentous.core.acceptance import rises
@@ -33,28 +32,33 @@ from momentous.methods.checks import check_whole
 from momentous.methods.classical.lbfgs import LBFGS
 from momentous.methods.classical.projected_gradient import ProjectedGradient
 from momentous.methods.parameter_free.heavy_ball import UniversalHeavyBall
-from momentous.methods.replayed import Replayed
 
 # Chosen on one half of the problems of testbed.suite; docs/scoreboard.md reports on the other half.
 DEFAULT_FAST = LBFGS()
 # With the mean in every iteration, as its theorem has it.
 DEFAULT_GUARANTEED = UniversalHeavyBall(average_growth=1.0)
 
-# The fast method may spend so many times what the guard has spent.
-SHARE = 16.0
 
-# A round of the fast method has no more steps than this: a step may evaluate nothing, and two
-# rounds in a row must not look like a run that rests at its noise.
-MOST_STEPS = LEVEL // 4
+@dataclasses.dataclass(frozen=True)
+class SafeguardConstants:
+    """What the referee goes by and a user does not choose; docs/explanation/safeguard.md."""
 
-# Turns of the two methods, as the value of an event; and whose word the end of a run is.
+    # The fast method may spend so many times what the guard has spent.
+    share: float = 16.0
+    # A round of the fast method has no more steps than this: a step may evaluate nothing, and two
+    # rounds in a row must not look like a run that rests at its noise.
+    most_steps: int = LEVEL // 4
+
+
+CONSTANTS = SafeguardConstants()
+
+# Turns of the two methods, as the value of an event; and who ends a run.
 FAST, GUARANTEED, NEITHER = 0, 1, 2
 
 # What an evaluation is for.
 RUN = 0  # the method whose turn it is ...
 START = 1  # ... before its first iteration at another point
-VALUE_THERE = 2  # the value where that method stands, which it has not asked for ...
-GRADIENT_THERE = 3  # ... and the gradient
+STAND = 2  # what that method has not asked for where it stands: the value, and the gradient if low
 
 
 @record
@@ -65,7 +69,7 @@ class Guard:
     shown: Sample  # the point that its last iteration has reported
     origin: Sample  # where it was last started
     begun: bool = False  # has it ever been?
-    awaits: bool = False  # has an epoch ended, with no point accepted?
+    awaits_point: bool = False  # has an epoch ended, with no point accepted?
     noise: float = 0.0  # of values, as it has measured it
 
 
@@ -76,30 +80,30 @@ class Turn:
     allowance: float  # K, the evaluations that a round may take
     began: int  # evaluations when the round or the turn began
     began_value: float  # f at the best point then
-    mark: float  # the smallest gradient norm when that last earned a round
+    norm_at_last_halving: float  # the smallest gradient norm when that last earned a round
     origin: Sample  # where the fast method was last started
     # Where a method stands whose iteration has ended, while more is asked there; None: never.
     stand: Sample | None
     pending: Outcome  # of an iteration at whose end a method is started again
     tol: float | None
     seed: int
-    price: float = 0.0  # decrease per evaluation that a round must bring; 0: any
-    pace: float = 0.0  # the most that a round has brought since the guaranteed one was last started
+    min_decrease_rate: float = 0.0  # decrease per evaluation that a round must bring; 0: any
+    best_rate: float = 0.0  # the most that a round has brought since the guard was last started
     guaranteed_spent: int = 0  # evaluations of the guaranteed method before this turn
     guaranteed_began: int = 0  # what it had spent when it was last started
-    owed: float = 0.0  # evaluations when it has had its share: its turn is not over before
-    until: float = 0.0  # evaluations when its turn is over, even in the middle of an epoch
-    midway: bool = False  # has its last turn ended in the middle of an epoch?
-    lost: bool = False  # has the fast method lost this turn, by a round that earned nothing?
-    patience: int = 1  # epochs that its next turn has if the fast method has broken down
-    left: int = 0  # epochs left in its turn
+    guard_due: float = 0.0  # evaluations when it has had its share: its turn is not over before
+    turn_limit: float = 0.0  # evaluations when its turn is over, even in the middle of an epoch
+    epoch_unfinished: bool = False  # has its last turn ended in the middle of an epoch?
+    round_failed: bool = False  # has a round that earned nothing led to this turn?
+    breakdown_epochs: int = 1  # of its next turn, if the fast method has broken down
+    epochs_left: int = 0  # epochs left in its turn
     guarding: bool = False  # is it the guaranteed method's turn?
-    given_up: int = RUNNING  # why its last turn ended, if it could not go on
+    guard_ending: int = RUNNING  # why its last turn ended, if it could not go on
     phase: int = RUN
-    told: int = FAST  # which of the two has been told of the last evaluation
+    last_told: int = FAST  # which of the two has been told of the last evaluation
     by_guard: bool = False  # is it one of an iteration of the guaranteed method, not of its start?
     starts: int = NEITHER  # which is to be started at the lowest point
-    word: int = NEITHER  # whose the end is
+    ended_by: int = NEITHER  # whose the end is
 
 
 @record
@@ -117,7 +121,7 @@ class SafeguardedMemory:
     smallest: float  # the smallest gradient norm at an accepted point of the fast method
     guard: Guard
     turn: Turn
-    ahead: bool = False  # is the best point one of the guaranteed method's own?
+    best_is_guards: bool = False  # is the best point one of the guaranteed method's own?
     lowered: bool = False  # has the best point changed in this round or turn?
     steps: int = 0  # of the fast method in this round
 
@@ -132,7 +136,7 @@ class Safeguarded(Rule[SafeguardedMemory]):
     lower point, there, with what it has learned.  A round of H earns its cost if, beginning with
     the lowest point of both,
 
-    - it lowers f by at least ``price`` per evaluation: that is what the last epoch of G has
+    - it lowers f by at least so much per evaluation: that is what the last epoch of G has
       brought, if that was more than any round of H since that epoch began; if H has kept up, or G
       has brought nothing yet, any decrease will do; or
     - it halves the smallest gradient norm since that was last the reason, and the lowest point is
@@ -184,10 +188,11 @@ class Safeguarded(Rule[SafeguardedMemory]):
 
     Parameters
     ----------
-    fast : Method
-        H: any method that can be started anywhere; by default `LBFGS`.
-    guaranteed : Method
-        G: a method whose epochs end, with restart events.  By default `UniversalHeavyBall` with
+    fast : Rule
+        H: any method that asks for its evaluations, as all do but `JinAGD` and
+        `ConvexUntilGuilty`; by default `LBFGS`.
+    guaranteed : Rule
+        G: one whose epochs end, with restart events.  By default `UniversalHeavyBall` with
         ``average_growth=1``.
     shortest_round : int
         The least K.
@@ -212,15 +217,22 @@ class Safeguarded(Rule[SafeguardedMemory]):
     def __post_init__(self) -> None:
         super().__post_init__()
         for role, method in (("fast", self.fast), ("guaranteed", self.guaranteed)):
-            if not isinstance(method, Method):
-                raise TypeError(f"Safeguarded: {role}={method!r} must be a Method, such as LBFGS()")
+            if not isinstance(method, Rule):
+                is_method, why = isinstance(method, Method), ""
+                if is_method:
+                    why = f"; {method.name} calls its function itself: run it alone"
+                raise TypeError(
+                    f"Safeguarded: {role}={method!r} must be a Rule, such as LBFGS(){why}"
+                )
         check_whole(self, "shortest_round")
 
-    @cached_property
+    @property
     def _rules(self) -> tuple[Rule[Any], Rule[Any]]:
-        both = self.fast, self.guaranteed
-        fast, guaranteed = (each if isinstance(each, Rule) else Replayed(each) for each in both)
-        return fast, guaranteed
+        return self.fast, self.guaranteed  # type: ignore[return-value]
+
+    @property
+    def counts_as_published(self) -> bool:  # type: ignore[override]
+        return self.fast.counts_as_published
 
     def for_costly_gradients(self, dimension: int, nbytes: int) -> Safeguarded:
         return dataclasses.replace(self, fast=self.fast.for_costly_gradients(dimension, nbytes))
@@ -243,7 +255,7 @@ class Safeguarded(Rule[SafeguardedMemory]):
         begun = fast.outcome
         # Are value and gradient always known where they stand?
         whole = m.fused and not any(
-            isinstance(rule, Replayed) or rule.accepted(memory).gradient is None
+            rule.accepted(memory).gradient is None
             for rule, memory in zip(self._rules, (fast, guaranteed), strict=True)
         )
         step_size = m.where(begun.ended, begun.step_size, math.nan)
@@ -270,7 +282,9 @@ class Safeguarded(Rule[SafeguardedMemory]):
 
     def inverse_hessian(self, space: Space, memory: SafeguardedMemory) -> Callable[[], Any] | None:
         """That of the fast method, if the lowest point is not the guaranteed one's own."""
-        return None if memory.ahead else self._rules[FAST].inverse_hessian(space, memory.fast)
+        if memory.best_is_guards:
+            return None
+        return self.fast.inverse_hessian(space, memory.fast)
 
     def ask(self, m: Machine, memory: SafeguardedMemory) -> Ask:
         turn, repeats = memory.turn, []
@@ -284,16 +298,15 @@ class Safeguarded(Rule[SafeguardedMemory]):
             if ask.point is origin.point and ask.known.point is not ask.point:
                 ask = ask._replace(known=origin)
             if ask.again is not False:
-                ask = ask._replace(again=ask.again & (turn.told == which))
+                ask = ask._replace(again=ask.again & (turn.last_told == which))
                 repeats.append(which)
             return m.passed_on(ask, rule)  # type: ignore[no-any-return]
 
         branches = [(turn.guarding, lambda: of(GUARANTEED))]
         stand = turn.stand
         if stand is not None:
-            need = m.where(turn.phase == VALUE_THERE, VALUE, GRADIENT)
-            there = lambda: m.passed_on(Ask(stand.point, need, known=stand), self)  # noqa: E731
-            branches.insert(0, (turn.phase >= VALUE_THERE, there))
+            there = Ask(stand.point, VALUE, known=stand, below=memory.best.value)
+            branches.insert(0, (turn.phase == STAND, lambda: m.passed_on(there, self)))
         ask = m.case(Ask(memory.best.point, GRADIENT), *branches, otherwise=lambda: of(FAST))
         return ask if repeats else ask._replace(again=False)
 
@@ -309,69 +322,49 @@ class Safeguarded(Rule[SafeguardedMemory]):
             if not m.fused and here.point is shown.point and shown.value != shown.value:
                 shown = here
             shows = after.outcome.shows & (turn.phase != START)
-            return after, m.choose(shows, rule.shown(after, here), shown)
+            return after, m.choose(shows, here, shown)
 
-        def of(which: int) -> Turn:
-            """The turn, in which this method has had an evaluation."""
-            its = which == GUARANTEED
-            if turn.told is which and turn.by_guard is its and turn.phase is RUN:
-                return turn  # as it was, on the host
-            by_guard = m.where(turn.phase == START, turn.by_guard, its)
-            return m.but(turn, told=which, by_guard=by_guard)
+        def told(which: int) -> Turn:
+            by_guard = m.where(turn.phase == START, turn.by_guard, which == GUARANTEED)
+            return m.but(turn, last_told=which, by_guard=by_guard)
 
         def tell_fast() -> SafeguardedMemory:
             after, shown = pass_on(fast, memory.fast, memory.shown)
-            return SafeguardedMemory(
-                after, shown, after.outcome, memory.best, memory.lowest, memory.smallest,
-                memory.guard, of(FAST), memory.ahead, memory.lowered, memory.steps,
-            )  # fmt: skip
+            return m.but(memory, fast=after, shown=shown, outcome=after.outcome, turn=told(FAST))
 
         def tell_guaranteed() -> SafeguardedMemory:
-            guard = memory.guard
-            after, shown = pass_on(guaranteed, guard.memory, guard.shown)
-            noise = guaranteed.noise(after)
-            guard = Guard(after, shown, guard.origin, guard.begun, guard.awaits, noise)
-            return m.but(memory, guard=guard, outcome=after.outcome, turn=of(GUARANTEED))
+            after, shown = pass_on(guaranteed, memory.guard.memory, memory.guard.shown)
+            guard = m.but(memory.guard, memory=after, shown=shown, noise=guaranteed.noise(after))
+            return m.but(memory, guard=guard, outcome=after.outcome, turn=told(GUARANTEED))
 
         branches = [(turn.guarding, tell_guaranteed)]
         if turn.stand is not None:
-            branches.insert(0, (turn.phase >= VALUE_THERE, lambda: self._stands(m, memory, here)))
+            known = m.but(turn, stand=here, last_told=NEITHER)
+            branches.insert(0, (turn.phase == STAND, lambda: m.but(memory, turn=known)))
         return m.case(memory, *branches, otherwise=tell_fast)
-
-    def _stands(self, m: Machine, memory: SafeguardedMemory, here: Sample) -> SafeguardedMemory:
-        """The value, or the gradient, where a method stands is known."""
-        if here.gradient is None:
-            stand = memory.turn.stand
-            assert stand is not None
-            here = Sample(here.point, here.value, stand.gradient, stand.grad_norm, stand.image)
-        return m.but(memory, turn=m.but(memory.turn, stand=here, told=NEITHER))
 
     def write(self, m: Machine, memory: SafeguardedMemory) -> SafeguardedMemory:
         """The stores of both; and, where an iteration has ended, who goes on."""
         fast, guaranteed = self._rules
         inner, turn = fast.write(m, memory.fast), memory.turn
         if inner is not memory.fast:
-            outcome = m.choose(turn.told == FAST, inner.outcome, memory.outcome)
-            memory = SafeguardedMemory(
-                inner, memory.shown, outcome, memory.best, memory.lowest, memory.smallest,
-                memory.guard, turn, memory.ahead, memory.lowered, memory.steps,
-            )  # fmt: skip
+            outcome = m.choose(turn.last_told == FAST, inner.outcome, memory.outcome)
+            memory = m.but(memory, fast=inner, outcome=outcome)
         inner = guaranteed.write(m, memory.guard.memory)
         if inner is not memory.guard.memory:
-            outcome = m.choose(turn.told == GUARANTEED, inner.outcome, memory.outcome)
+            outcome = m.choose(turn.last_told == GUARANTEED, inner.outcome, memory.outcome)
             guard = m.but(memory.guard, memory=inner, noise=guaranteed.noise(inner))
             memory = m.but(memory, guard=guard, outcome=outcome)
-        starts, rest = turn.phase == START, (memory.fast, memory.shown, memory.outcome)
+        starts = turn.phase == START
         branches = [
             (m.no(memory.outcome.ended) & m.no(starts), lambda: memory),
             (m.no(memory.outcome.ended), lambda: self._waits(m, memory)),
             (starts, lambda: self._started(m, memory)),
-            (turn.guarding, lambda: self._iterated(m, memory, GUARANTEED, *rest)),
+            (turn.guarding, lambda: self._iterated(m, memory, GUARANTEED)),
         ]
         if turn.stand is not None:
-            there = turn.phase >= VALUE_THERE
-            branches.insert(0, (there, lambda: self._weighed(m, memory)))
-        after = m.case(memory, *branches, otherwise=lambda: self._iterated(m, memory, FAST, *rest))
+            branches.insert(0, (turn.phase == STAND, lambda: self._weighed(m, memory)))
+        after = m.case(memory, *branches, otherwise=lambda: self._iterated(m, memory, FAST))
         return self._with_start(m, after)
 
     def _with_start(self, m: Machine, memory: SafeguardedMemory) -> SafeguardedMemory:
@@ -387,21 +380,6 @@ class Safeguarded(Rule[SafeguardedMemory]):
         pending = memory.turn.pending
         waits = Outcome(pending.step_size, pending.events, shows=False, ended=False)
         return m.but(memory, outcome=waits)
-
-    @cached_property
-    def compiles(self) -> bool:  # type: ignore[override]
-        return all(rule.compiles for rule in self._rules)
-
-    @cached_property
-    def shows_here(self) -> bool:  # type: ignore[override]
-        return all(rule.shows_here for rule in self._rules)
-
-    def shown(self, memory: SafeguardedMemory, here: Sample) -> Sample:
-        if self.shows_here:
-            return here
-        if memory.turn.by_guard:
-            return self._rules[GUARANTEED].shown(memory.guard.memory, here)
-        return self._rules[FAST].shown(memory.fast, here)
 
     def accepted(self, memory: SafeguardedMemory) -> Sample:
         return memory.best
@@ -442,7 +420,7 @@ class Safeguarded(Rule[SafeguardedMemory]):
         """On the host an iteration of the fast method runs by itself: until it ends there is
         nothing to judge.  That takes half of the time of two rules within each other."""
         memory, turn, m = way.memory, way.memory.turn, self.machine(oracle)
-        if not (turn.guarding or turn.by_guard or turn.told != FAST or turn.phase != RUN):
+        if not (turn.guarding or turn.by_guard or turn.last_told != FAST or turn.phase != RUN):
             fast, way.memory = self._rules[FAST], memory.fast
             try:
                 fast.evaluate(oracle, way)
@@ -452,10 +430,8 @@ class Safeguarded(Rule[SafeguardedMemory]):
             inner = way.memory
             if way.shown.point is None:
                 way.shown = fast.accepted(inner)
-            after = self._iterated(m, memory, FAST, inner, way.shown, inner.outcome)
-            if after.turn is not turn:
-                after = self._with_start(m, after)
-            way.memory = after
+            known = m.but(memory, fast=inner, shown=way.shown, outcome=inner.outcome)
+            way.memory = after = self._with_start(m, self._iterated(m, known, FAST))
             if after.outcome.ended:
                 return
         super().evaluate(oracle, way)
@@ -463,48 +439,41 @@ class Safeguarded(Rule[SafeguardedMemory]):
     # Where a method stands: at the last point that it accepted by its value; if it has accepted
     # none, at the last that it evaluated.
 
-    # ``fast``, ``shown`` and ``outcome``, of an iteration of the fast method, go into the memory
-    # with what is made of them: a memory costs as much as the judgement.
-
-    def _iterated(
-        self, m: Machine, memory: SafeguardedMemory, which: int, fast: Any, shown: Sample,
-        outcome: Outcome,
-    ) -> SafeguardedMemory:  # fmt: skip
-        turn, inner, here, origin = memory.turn, fast, shown, memory.turn.origin
+    def _iterated(self, m: Machine, memory: SafeguardedMemory, which: int) -> SafeguardedMemory:
+        turn = memory.turn
+        inner, here, origin = memory.fast, memory.shown, turn.origin
         if which:
             guard = memory.guard
             inner, here, origin = guard.memory, guard.shown, guard.origin
         accepted = self._rules[which].accepted(inner)
         stand = m.choose(m.same(accepted.point, origin.point), here, accepted)
         if turn.stand is None:
-            return self._judged(m, memory, which, stand, fast, shown, outcome)
-        turn = m.but(turn, stand=stand)
-        return self._weighed(m, m.but(memory, fast=fast, shown=shown, outcome=outcome, turn=turn))
+            return self._judged(m, memory, which, stand)
+        return self._weighed(m, m.but(memory, turn=m.but(turn, stand=stand)))
 
     def _weighed(self, m: Machine, memory: SafeguardedMemory) -> SafeguardedMemory:
         """Where a method stands the value is needed and, if the point is lower, the gradient."""
-        turn, stand, outcome = memory.turn, memory.turn.stand, memory.outcome
+        turn, stand, known = memory.turn, memory.turn.stand, memory.turn.phase == STAND
         assert stand is not None
-        unknown = (stand.value != stand.value) & (turn.phase != VALUE_THERE)
-        lower = (stand.value < memory.best.value) & (turn.phase != GRADIENT_THERE)
-        asks = unknown | (lower & (stand.grad_norm != stand.grad_norm))
-        phase = m.where(asks, m.where(unknown, VALUE_THERE, GRADIENT_THERE), RUN)
-        pending = m.case(outcome, (turn.phase >= VALUE_THERE, lambda: turn.pending))
-        outcome = m.case(outcome, (turn.phase >= VALUE_THERE, lambda: m.but(pending, shows=False)))
-        waits = Outcome(outcome.step_size, outcome.events, outcome.shows, ended=False)
-        after = m.but(memory, turn=m.but(turn, phase=phase, pending=pending), outcome=outcome)
-        rest = stand, after.fast, after.shown, after.outcome
+        lower = (stand.value < memory.best.value) & (stand.grad_norm != stand.grad_norm)
+        asks = m.no(known) & (lower | (stand.value != stand.value))
+        outcome = m.case(memory.outcome, (known, lambda: m.but(turn.pending, shows=False)))
+        after = m.but(memory, turn=m.but(turn, phase=RUN), outcome=outcome)
+
+        def ask() -> SafeguardedMemory:
+            waits = m.but(turn, phase=STAND, pending=outcome)
+            return m.but(memory, turn=waits, outcome=m.but(outcome, ended=False, status=RUNNING))
+
         return m.case(
             after,
-            (asks, lambda: m.but(after, outcome=waits)),
-            (turn.guarding, lambda: self._judged(m, after, GUARANTEED, *rest)),
-            otherwise=lambda: self._judged(m, after, FAST, *rest),
+            (asks, ask),
+            (turn.guarding, lambda: self._judged(m, after, GUARANTEED, stand)),
+            otherwise=lambda: self._judged(m, after, FAST, stand),
         )
 
     def _judged(
-        self, m: Machine, memory: SafeguardedMemory, which: int, stand: Sample, fast: Any,
-        shown: Sample, outcome: Outcome,
-    ) -> SafeguardedMemory:  # fmt: skip
+        self, m: Machine, memory: SafeguardedMemory, which: int, stand: Sample
+    ) -> SafeguardedMemory:
         """The best point or where the method stands, whichever is lower; where noise may be all the
         difference, the one with less gradient.  Value and gradient of the best are finite."""
         best, lowest, noise = memory.best, memory.lowest, self._noise(m, memory)
@@ -518,17 +487,21 @@ class Safeguarded(Rule[SafeguardedMemory]):
         lowest = m.minimum(lowest, best.value)
         if which:
             after = m.but(
-                memory, best=best, lowest=lowest, ahead=memory.ahead | takes, lowered=lowered
+                memory,
+                best=best,
+                lowest=lowest,
+                best_is_guards=memory.best_is_guards | takes,
+                lowered=lowered,
             )
             return self._after_guaranteed(m, after, stand)
         smallest = m.where(norm < memory.smallest, norm, memory.smallest)
         turn, steps = memory.turn, memory.steps + 1
         after = SafeguardedMemory(
-            fast, shown, outcome, best, lowest, smallest, memory.guard, turn,
-            memory.ahead & m.no(takes), lowered, steps,
+            memory.fast, memory.shown, memory.outcome, best, lowest, smallest, memory.guard, turn,
+            memory.best_is_guards & m.no(takes), lowered, steps,
         )  # fmt: skip
-        ended = fast.outcome.status != RUNNING
-        over = ended | (m.spent - turn.began >= turn.allowance) | (steps >= MOST_STEPS)
+        ended = memory.fast.outcome.status != RUNNING
+        over = ended | (m.spent - turn.began >= turn.allowance) | (steps >= CONSTANTS.most_steps)
         return m.case(after, (over, lambda: self._end_round(m, after, ended)))
 
     def _end_round(self, m: Machine, memory: SafeguardedMemory, ended: Any) -> SafeguardedMemory:
@@ -539,23 +512,23 @@ class Safeguarded(Rule[SafeguardedMemory]):
         success = success & self._may_end(m, memory, shown)
         total, guaranteed_spent = m.spent, before.guaranteed_spent
         spent, gain = total - before.began, before.began_value - memory.best.value
-        earned = (gain > self._noise(m, memory)) & (gain >= before.price * spent)
+        earned = (gain > self._noise(m, memory)) & (gain >= before.min_decrease_rate * spent)
         pace = gain / m.maximum(spent, 1)
         # A gradient of 0 is earned once: not <=.
-        halved = (memory.smallest < before.mark / 2) & m.no(memory.ahead)
+        halved = (memory.smallest < before.norm_at_last_halving / 2) & m.no(memory.best_is_guards)
         earned = (earned | halved) & m.no(ended)
         turn = m.but(
             before,
-            pace=m.maximum(pace, before.pace),
-            mark=m.where(halved, memory.smallest, before.mark),
-            given_up=m.where(earned, RUNNING, before.given_up),
-            patience=m.where(earned, 1, before.patience),
+            best_rate=m.maximum(pace, before.best_rate),
+            norm_at_last_halving=m.where(halved, memory.smallest, before.norm_at_last_halving),
+            guard_ending=m.where(earned, RUNNING, before.guard_ending),
+            breakdown_epochs=m.where(earned, 1, before.breakdown_epochs),
             began=total,
             began_value=memory.best.value,
         )
-        due = (total - guaranteed_spent) / SHARE
+        due = (total - guaranteed_spent) / CONSTANTS.share
         again = earned & (due < m.maximum(guaranteed_spent, before.allowance))
-        stuck = m.no(earned) & (before.given_up != RUNNING) & m.no(memory.lowered)
+        stuck = m.no(earned) & (before.guard_ending != RUNNING) & m.no(memory.lowered)
 
         def guard() -> SafeguardedMemory:
             """G's turn: on with the epoch under way, or from the lowest point."""
@@ -564,13 +537,13 @@ class Safeguarded(Rule[SafeguardedMemory]):
             until = m.where(earned, owed, m.maximum(owed, total + before.allowance))
             passed = m.but(
                 turn,
-                left=m.where(ended, before.patience, 1),
-                patience=m.where(ended, 2 * before.patience, turn.patience),
-                owed=owed,
-                until=m.where(ended, math.inf, until),
-                lost=m.no(earned),
+                epochs_left=m.where(ended, before.breakdown_epochs, 1),
+                breakdown_epochs=m.where(ended, 2 * before.breakdown_epochs, turn.breakdown_epochs),
+                guard_due=owed,
+                turn_limit=m.where(ended, math.inf, until),
+                round_failed=m.no(earned),
                 guaranteed_began=m.where(leaves, guaranteed_spent, before.guaranteed_began),
-                pace=m.where(leaves, pace, turn.pace),
+                best_rate=m.where(leaves, pace, turn.best_rate),
                 guarding=True,
                 starts=m.where(leaves, GUARANTEED, NEITHER),
             )
@@ -580,7 +553,7 @@ class Safeguarded(Rule[SafeguardedMemory]):
         return m.case(
             memory,
             (success, lambda: self._end(m, memory, status, FAST)),
-            (stuck, lambda: self._end(m, memory, before.given_up, GUARANTEED)),
+            (stuck, lambda: self._end(m, memory, before.guard_ending, GUARANTEED)),
             (again, lambda: self._new_round(m, memory, turn)),
             otherwise=guard,
         )
@@ -592,13 +565,13 @@ class Safeguarded(Rule[SafeguardedMemory]):
         own = m.same(accepted.point, origin.point)
         value = m.where(own, guard.shown.value, accepted.value)
         lowest = m.where(value < origin.value, value, origin.value)
-        return m.no(memory.turn.midway) | (ended & (lowest > memory.best.value))
+        return m.no(memory.turn.epoch_unfinished) | (ended & (lowest > memory.best.value))
 
     def _end(
         self, m: Machine, memory: SafeguardedMemory, status: Any, word: int
     ) -> SafeguardedMemory:
         outcome = m.but(memory.outcome, status=status)
-        return m.but(memory, outcome=outcome, turn=m.but(memory.turn, word=word))
+        return m.but(memory, outcome=outcome, turn=m.but(memory.turn, ended_by=word))
 
     def _new_round(
         self, m: Machine, memory: SafeguardedMemory, turn: Turn, events: Any = None
@@ -628,12 +601,12 @@ class Safeguarded(Rule[SafeguardedMemory]):
             turn,
             phase=m.where(begun, RUN, START),
             pending=outcome,
-            told=NEITHER,
+            last_told=NEITHER,
             starts=NEITHER,
         )
         memory = m.but(memory, outcome=m.but(outcome, ended=begun), turn=turn)
         if which:
-            turn = m.but(turn, given_up=RUNNING)  # what it said is of where it was
+            turn = m.but(turn, guard_ending=RUNNING)  # what it said is of where it was
             guard = Guard(inner, best, best, True, noise=rule.noise(inner))
             return m.but(memory, guard=guard, turn=turn)
         return m.but(memory, fast=inner, shown=best, turn=m.but(turn, origin=best))
@@ -661,10 +634,10 @@ class Safeguarded(Rule[SafeguardedMemory]):
         # An epoch is over; where nothing was accepted, the step after it shows where it has led.
         restarted = m.restarted(outcome.events)
         accepts = m.no(m.same(rule.accepted(guard.memory).point, guard.origin.point))
-        over = completed | (restarted & accepts) | guard.awaits
+        over = completed | (restarted & accepts) | guard.awaits_point
         turn = memory.turn
-        after = m.but(memory, guard=m.but(guard, awaits=restarted & m.no(accepts)))
-        goes_on = m.no(over) & m.no(ended) & (m.spent < turn.until)
+        after = m.but(memory, guard=m.but(guard, awaits_point=restarted & m.no(accepts)))
+        goes_on = m.no(over) & m.no(ended) & (m.spent < turn.turn_limit)
 
         def judge() -> SafeguardedMemory:
             ends = completed & self._may_end(m, after, guard.shown)
@@ -687,18 +660,18 @@ class Safeguarded(Rule[SafeguardedMemory]):
         fallen, spent = origin.value - stand.value, guaranteed_spent - before.guaranteed_began
         rate = fallen / m.maximum(spent, 1)
         # An epoch that has brought nothing is not the measure.
-        price = m.where(rate > before.pace, rate, 0.0)
-        left = m.where(over, before.left - 1, before.left)
+        price = m.where(rate > before.best_rate, rate, 0.0)
+        left = m.where(over, before.epochs_left - 1, before.epochs_left)
         gives_up = ended & m.no(over)
         turn = m.but(
             before,
-            price=m.where(over & (fallen > 0.0), price, before.price),
-            left=left,
-            given_up=m.where(gives_up, memory.guard.memory.outcome.status, before.given_up),
+            min_decrease_rate=m.where(over & (fallen > 0.0), price, before.min_decrease_rate),
+            epochs_left=left,
+            guard_ending=m.where(gives_up, memory.guard.memory.outcome.status, before.guard_ending),
         )
         after = m.but(memory, turn=turn, outcome=m.but(memory.outcome, status=RUNNING))
         more = over & (left > 0) & m.no(completed)
-        owed = over & m.no(more) & (total < before.owed) & m.no(broken)
+        owed = over & m.no(more) & (total < before.guard_due) & m.no(broken)
         stuck = broken & m.no(memory.lowered)
 
         def go_on() -> SafeguardedMemory:
@@ -706,7 +679,7 @@ class Safeguarded(Rule[SafeguardedMemory]):
             clock = m.but(
                 turn,
                 guaranteed_began=m.where(elsewhere, guaranteed_spent, turn.guaranteed_began),
-                pace=m.where(elsewhere, 0.0, turn.pace),
+                best_rate=m.where(elsewhere, 0.0, turn.best_rate),
                 starts=m.where(elsewhere, GUARANTEED, NEITHER),
             )
             return m.but(after, turn=clock)
@@ -714,10 +687,10 @@ class Safeguarded(Rule[SafeguardedMemory]):
         def pass_on() -> SafeguardedMemory:
             """To H: where it was; if it has lost the turn and G has found a lower point, or if H
             cannot go on, at the lowest."""
-            moves = broken | (before.lost & memory.ahead)
+            moves = broken | (before.round_failed & memory.best_is_guards)
             passed = m.but(
                 turn,
-                midway=m.no(over) & m.no(ended),
+                epoch_unfinished=m.no(over) & m.no(ended),
                 guaranteed_spent=guaranteed_spent,
                 guarding=False,
                 starts=m.where(moves, FAST, NEITHER),
@@ -725,7 +698,7 @@ class Safeguarded(Rule[SafeguardedMemory]):
                 began_value=memory.best.value,
             )
             events = m.event(EventKind.TURN, FAST)
-            after_turn = m.but(after, ahead=memory.ahead & m.no(moves))
+            after_turn = m.but(after, best_is_guards=memory.best_is_guards & m.no(moves))
             return self._new_round(m, after_turn, passed, events)
 
         no_progress = int(Status.NO_PROGRESS)
@@ -734,16 +707,16 @@ class Safeguarded(Rule[SafeguardedMemory]):
             (more, lambda: after),
             (owed, go_on),
             (over & stuck, lambda: self._end(m, after, no_progress, NEITHER)),
-            (gives_up & stuck, lambda: self._end(m, after, turn.given_up, GUARANTEED)),
+            (gives_up & stuck, lambda: self._end(m, after, turn.guard_ending, GUARANTEED)),
             otherwise=pass_on,
         )
 
     def ending(self, memory: SafeguardedMemory, shown: Sample, status: Status) -> Ending:
         fast, guaranteed = self._rules
-        if memory.turn.word == GUARANTEED:
+        if memory.turn.ended_by == GUARANTEED:
             return guaranteed.ending(memory.guard.memory, memory.guard.shown, status)
         broken = fast.ending(memory.fast, memory.shown, Status(memory.fast.outcome.status))
-        if memory.turn.word == FAST:
+        if memory.turn.ended_by == FAST:
             return broken
         norm = memory.best.grad_norm
         return Ending(

@@ -225,7 +225,6 @@ def _model(
     if not (abs(mean) <= largest and -largest <= low <= high <= largest):
         raise ValueError(f"its mean is {mean} and its limits are {low} and {high}")
     penalty = Penalty(**content["penalty"])
-    penalty = replace(penalty, offsets=tuple(map(float, penalty.offsets)))
     longest = max(len(rows.ids), len(cols.ids))
     with np.errstate(over="ignore"):
         entries = np.float64(longest) + max(penalty.offsets)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, get_args
 
@@ -316,32 +316,50 @@ class LowRankModel:
         given = np.flatnonzero(np.diff(new.by_row.starts))
         ids, col_ids = (vocabulary_of(new, side).ids for side in (0, 1))
         rows, cols = self.rows.extended(ids[given]), self.cols.positions(col_ids)
-        more = len(rows) - len(self.rows)
-        factors = np.pad(self.row_factors, [(0, more), (0, 0)])
-        bias = np.pad(self.row_bias, (0, more))
         where = np.full(len(ids), UNKNOWN)
         where[given] = rows.positions(ids[given])
         known = new.where(cols[new.cols] != UNKNOWN)
-        others = cols[known.cols]
-        groups = Compressed(known.by_row.starts, others.astype(np.int32), known.values)
-        solved = self.solve_rows(groups, backend, device)[given]
-        factors[where[given]] = solved[:, : self.rank]
-        if self.penalty.biases:
-            bias[where[given]] = solved[:, -1]
-        added = where[known.rows], others, known.values
-        shape, held_out = (len(rows), len(self.cols)), self.held_out
+        added = where[known.rows], cols[known.cols], known.values
+        grown = self.grown(rows, self.cols, lambda old: ~np.isin(old.rows, where), *added)
+        return grown.with_best_rows(where[given], backend, device)
+
+    def grown(
+        self,
+        rows: Vocabulary,
+        cols: Vocabulary,
+        stays: Callable[[Ratings], NDArray[np.bool_]],
+        *added: AnyArray,
+    ) -> LowRankModel:
+        """The model with further ids, whose parameters are 0, and with further entries: rows,
+        columns and values; of the old entries those that ``stays`` says are left."""
+        more = len(rows) - len(self.rows), len(cols) - len(self.cols)
+        shape, held_out = (len(rows), len(cols)), self.held_out
         if held_out is not None:
-            left = ~np.isin(held_out.rows, where)
+            left = stays(held_out)
             held_out = join_entries(held_out, left, shape) if left.any() else None
         return replace(
             self,
             rows=rows,
-            row_factors=factors,
-            row_bias=bias,
-            seen=join_entries(self.seen, ~np.isin(self.seen.rows, where), shape, *added),
+            cols=cols,
+            row_factors=np.pad(self.row_factors, [(0, more[0]), (0, 0)]),
+            col_factors=np.pad(self.col_factors, [(0, more[1]), (0, 0)]),
+            row_bias=np.pad(self.row_bias, (0, more[0])),
+            col_bias=np.pad(self.col_bias, (0, more[1])),
+            seen=join_entries(self.seen, stays(self.seen), shape, *added),
             held_out=held_out,
             run=None,
         )
+
+    def with_best_rows(
+        self, rows: Positions, backend: str | Backend = "auto", device: str = "cpu"
+    ) -> LowRankModel:
+        """The model with these rows the best for their entries."""
+        solved = self.solve_rows(of_rows(self.seen.by_row, rows), backend, device)
+        factors, bias = self.row_factors.copy(), self.row_bias.copy()
+        factors[rows] = solved[:, : self.rank]
+        if self.penalty.biases:
+            bias[rows] = solved[:, -1]
+        return replace(self, row_factors=factors, row_bias=bias)
 
     def solve_rows(
         self, groups: Compressed, backend: str | Backend = "auto", device: str = "cpu"

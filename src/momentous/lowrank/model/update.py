@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from momentous.lowrank.backends import Backend
 from momentous.lowrank.data.ratings import Ratings
 from momentous.lowrank.data.vocabulary import Positions, Vocabulary
-from momentous.lowrank.model.fitted import LowRankModel, join_entries, of_rows, vocabulary_of
+from momentous.lowrank.model.fitted import LowRankModel, vocabulary_of
 
 
 def updated(
@@ -26,35 +26,19 @@ def updated(
     model.loss.check(new)
     rows, new_rows = _extend(model.rows, new, 0)
     cols, new_cols = _extend(model.cols, new, 1)
-    more = len(rows) - len(model.rows), len(cols) - len(model.cols)
-    shape = len(rows), len(cols)
-    cells = new_rows.astype(np.int64) * shape[1] + new_cols
+    cells = new_rows.astype(np.int64) * len(cols) + new_cols
 
-    def others(old: Ratings) -> NDArray[np.bool_]:
-        return ~np.isin(old.rows.astype(np.int64) * shape[1] + old.cols, cells)
+    def stays(old: Ratings) -> NDArray[np.bool_]:
+        return ~np.isin(old.rows.astype(np.int64) * len(cols) + old.cols, cells)
 
-    held_out = model.held_out
-    if held_out is not None:
-        left = others(held_out)
-        held_out = join_entries(held_out, left, shape) if left.any() else None
-    seen = join_entries(model.seen, others(model.seen), shape, new_rows, new_cols, new.values)
     ranges = model.value_range, new.value_range
-    grown = replace(
-        model,
-        rows=rows,
-        cols=cols,
-        row_factors=np.pad(model.row_factors, [(0, more[0]), (0, 0)]),
-        col_factors=np.pad(model.col_factors, [(0, more[1]), (0, 0)]),
-        row_bias=np.pad(model.row_bias, (0, more[0])),
-        col_bias=np.pad(model.col_bias, (0, more[1])),
-        value_range=(min(low for low, _ in ranges), max(high for _, high in ranges)),
-        seen=seen,
-        held_out=held_out,
-        run=None,
+    limits = min(low for low, _ in ranges), max(high for _, high in ranges)
+    grown = model.grown(rows, cols, stays, new_rows, new_cols, new.values)
+    grown = grown.with_best_rows(np.unique(new_rows), backend, device)
+    turned = grown.transposed().with_best_rows(np.unique(new_cols), backend, device)
+    return replace(
+        grown, col_factors=turned.row_factors, col_bias=turned.row_bias, value_range=limits
     )
-    grown = _with_best_rows(grown, np.unique(new_rows), backend, device)
-    turned = _with_best_rows(grown.transposed(), np.unique(new_cols), backend, device)
-    return replace(grown, col_factors=turned.row_factors, col_bias=turned.row_bias)
 
 
 def _extend(known: Vocabulary, new: Ratings, side: int) -> tuple[Vocabulary, Positions]:
@@ -62,18 +46,6 @@ def _extend(known: Vocabulary, new: Ratings, side: int) -> tuple[Vocabulary, Pos
     ids = vocabulary_of(new, side).ids[(new.rows, new.cols)[side]]
     extended = known.extended(ids)
     return extended, extended.positions(ids)
-
-
-def _with_best_rows(
-    model: LowRankModel, rows: Positions, backend: str | Backend, device: str
-) -> LowRankModel:
-    """The model with these rows the best for their entries."""
-    solved = model.solve_rows(of_rows(model.seen.by_row, rows), backend, device)
-    factors, bias = model.row_factors.copy(), model.row_bias.copy()
-    factors[rows] = solved[:, : model.rank]
-    if model.penalty.biases:
-        bias[rows] = solved[:, -1]
-    return replace(model, row_factors=factors, row_bias=bias)
 
 
 def objective_at(

@@ -189,28 +189,21 @@ def examine(
         f"ridge {ridge:.7g}"
     )
     if relative <= tol:
-        verdict, message = Verdict.GLOBAL, f"the global optimum, up to a {facts}"
+        verdict, what = Verdict.GLOBAL, "the global optimum, up to a "
     elif decrease > 1e3 * ROUNDING * abs(value):
-        verdict, message = (
-            Verdict.NOT_GLOBAL,
-            (
-                "not the global optimum: one more column lowers the objective by "
-                f"{decrease / count:.2g} or more; {facts}"
-            ),
-        )
+        verdict = Verdict.NOT_GLOBAL
+        lower = f"one more column lowers the objective by {decrease / count:.2g} or more"
+        what = f"not the global optimum: {lower}; "
     elif not dual.balanced:
-        verdict, message = (
-            Verdict.UNDECIDED,
-            (
-                "undecided: biases without a ridge ask for a residual whose sums over rows and "
-                f"columns are 0, and {BALANCING} steps have not made them so; take a bias_ridge "
-                f"above 0: {facts}"
-            ),
+        verdict = Verdict.UNDECIDED
+        what = (
+            "undecided: biases without a ridge ask for a residual whose sums over rows and columns "
+            f"are 0, and {BALANCING} steps have not made them so; take a bias_ridge above 0: "
         )
     else:
-        verdict, message = Verdict.UNDECIDED, f"undecided, a longer fit may decide it: {facts}"
+        verdict, what = Verdict.UNDECIDED, "undecided, a longer fit may decide it: "
     numbers = (gap / count, relative, ridge * sigma, ridge, value / count, decrease / count)
-    return Certificate(verdict, *numbers, message), escape
+    return Certificate(verdict, *numbers, what + facts), escape
 
 
 class _Pairs(NamedTuple):

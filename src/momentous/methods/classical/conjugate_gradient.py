@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from functools import cached_property
+from typing import Any
 
-from momentous.core.method import Method
-from momentous.core.oracle import Oracle, Sample
+from momentous.core.machine import Machine
+from momentous.core.oracle import Sample
 from momentous.core.record import record
+from momentous.core.rule import RUNNING, Outcome
 from momentous.core.space import Array
-from momentous.core.status import Ending, Event, EventKind, Status
-from momentous.core.step import Step
+from momentous.core.status import Ending, EventKind, Status
 from momentous.methods.checks import check_whole
 from momentous.methods.classical.gradient_descent import DescentMemory
-from momentous.methods.endings import Events
 from momentous.methods.search.backtracking import (
-    SHORTEST,
-    Found,
-    check_steps,
-    first_step,
+    ACCEPTED,
+    STUCK,
+    Backtracking,
+    Beginning,
+    LineSearchRule,
+    halt_status,
     halted,
-    limited,
-    search,
 )
-from momentous.methods.search.rounding import Rounding
 
 # A direction is one of descent if its cosine with -g is above this.
 SMALLEST_COSINE = 1e-10
@@ -31,21 +31,15 @@ SMALLEST_COSINE = 1e-10
 
 @record
 class ConjugateMemory(DescentMemory):
-    """A point, and the direction of the next search."""
+    """A point, and the direction of the search."""
 
     p: Array = None  # -delta^k: the search goes along -p
     slope: float = math.nan  # <p, g>
     steepest: bool = True  # is p the gradient?
 
-    def along_the_gradient(self) -> ConjugateMemory:
-        """The same, but the next search goes along the gradient."""
-        x = self.current
-        square = x.grad_norm * x.grad_norm
-        return dataclasses.replace(self, p=x.gradient, slope=square, steepest=True)
-
 
 @dataclasses.dataclass(frozen=True)
-class ConjugateGradient(Method[ConjugateMemory]):
+class ConjugateGradient(LineSearchRule[ConjugateMemory]):
     """Nonlinear conjugate gradients, PR+ with backtracking, as in section 5.1 of Li & Lin [1]_.
 
     There it is a baseline of Algorithm 2, :class:`momentous.AdaRAGD`.  With g^k = grad f(x^k) and
@@ -99,97 +93,116 @@ class ConjugateGradient(Method[ConjugateMemory]):
     guarantee = "none"
     cost = "1 gradient, 1 value per trial (about 2)"
 
-    step_size: float | None = None
-    gradient_lipschitz: float | None = None
     guarded: bool = True
     max_halvings: int = 10
     growth: float = 2.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_steps(self, self.step_size, self.gradient_lipschitz, self.growth)
         check_whole(self, "max_halvings")
 
-    def start(
-        self, oracle: Oracle, x0: Array, tol: float | None, seed: int
-    ) -> Step[ConjugateMemory]:
-        sample = oracle.gradient(x0)
-        t = first_step(oracle, sample, self.step_size, self.gradient_lipschitz)
-        origin = None if self.guarded else Sample(x0, sample.value)
-        memory = ConjugateMemory(t * self.growth, t * SHORTEST, Rounding(), sample, origin)
-        return memory.along_the_gradient().as_step(sample, t)
+    @property
+    def _first_growth(self) -> float:
+        return self.growth
 
-    def step(self, oracle: Oracle, memory: ConjugateMemory) -> Step[ConjugateMemory]:
-        x, p, space = memory.current, memory.p, oracle.space
-        if x.grad_norm == 0.0:
-            return memory.as_step(x, memory.trial, ending=halted(x, memory.trial, x.value))
-        norm = x.grad_norm if memory.steepest else space.norm(p)
-        found = search(
-            oracle,
-            x,
-            p,
-            memory.slope,
-            limited(space, memory.trial, norm),
-            memory.shortest,
-            memory.rounding,
-            most=self.max_halvings,
-            guarded=self.guarded,
-            with_gradient=self.guarded,
-        )
-        if self.guarded and not found.accepted:
-            return self._failed(memory, found)
-        sample = oracle.gradient(found.sample.point)
-        if not (sample.has_finite_gradient and math.isfinite(found.sample.value)):
-            return self._lost(memory, sample, found)
-        after = dataclasses.replace(
+    def _memory_of(self, known: Beginning) -> ConjugateMemory:
+        here = known[0]
+        origin = None if self.guarded else Sample(here.point, here.value)
+        slope = here.grad_norm * here.grad_norm
+        return ConjugateMemory(*known, origin, here.gradient, slope)
+
+    @cached_property
+    def _line(self) -> Backtracking:
+        return Backtracking(most=self.max_halvings, guarded=self.guarded)
+
+    def _way(self, memory: ConjugateMemory) -> tuple[Sample, Array, float]:
+        return memory.current, memory.p, memory.slope
+
+    def _searched(self, m: Machine, memory: ConjugateMemory, here: Sample) -> ConjugateMemory:
+        there, usable = memory.search.held, memory.search.verdict == ACCEPTED
+        if not self.guarded:
+            usable = m.isfinite(there.grad_norm) & m.isfinite(there.value)
+        fail = self._fail if self.guarded else self._lose
+        moves = usable & (memory.current.grad_norm != 0.0)
+        return m.case(
             memory,
-            current=sample,
-            trial=found.step_size * self.growth,
-            shortest=found.shortest,
-            rounding=found.rounding,
+            (moves, lambda: self._advance(m, memory, m.same(here.point, there.point))),
+            otherwise=lambda: fail(m, memory),
         )
-        after, restarted = self._turned(oracle, after, x)
-        events = found.events + _restart(found) if restarted else found.events
-        return after.as_step(sample, found.step_size, events)
 
-    def _turned(
-        self, oracle: Oracle, memory: ConjugateMemory, before: Sample
-    ) -> tuple[ConjugateMemory, bool]:
-        """With the next direction, from the one that led here; was it of no use?"""
-        space, x = oracle.space, memory.current
-        change = x.grad_norm * x.grad_norm - space.inner(x.gradient, before.gradient)
-        beta = change / before.grad_norm / before.grad_norm
-        if not 0.0 < beta < math.inf:
-            return memory.along_the_gradient(), False
-        p = space.combination(x.gradient, beta, memory.p)
-        slope = space.inner(p, x.gradient)
-        if self.guarded and not slope >= SMALLEST_COSINE * x.grad_norm * space.norm(p):
-            return memory.along_the_gradient(), True
-        return dataclasses.replace(memory, p=p, slope=slope, steepest=False), False
+    def _advance(self, m: Machine, memory: ConjugateMemory, shows: bool) -> ConjugateMemory:
+        """To the point that the search has found, and the direction there from the last one."""
+        x, search, new = memory.current, memory.search, memory.search.held
+        t, events, first = search.t, search.events(m), search.t * self.growth
+        change = new.grad_norm * new.grad_norm - m.inner(new.gradient, x.gradient)
+        beta = change / x.grad_norm / x.grad_norm
 
-    def _failed(self, memory: ConjugateMemory, found: Found) -> Step[ConjugateMemory]:
+        def steepest(events: Any) -> ConjugateMemory:
+            there = m.but(memory, current=new)
+            return self._along_gradient(m, there, first, Outcome(t, events, shows))
+
+        def conjugate() -> ConjugateMemory:
+            p = m.combination(new.gradient, beta, memory.p)
+            slope, norm = m.inner(p, new.gradient), m.norm(p)
+            after = m.but(
+                memory, current=new, search=search.begin(m, first, norm), p=p, slope=slope,
+                steepest=False, outcome=Outcome(t, events, shows),
+            )  # fmt: skip
+            if not self.guarded:
+                return after
+            is_ascent = m.no(slope >= SMALLEST_COSINE * new.grad_norm * norm)
+            restart = events + m.event(EventKind.RESTART, t)
+            return m.case(after, (is_ascent, lambda: steepest(restart)))
+
+        is_conjugate = (beta > 0.0) & (beta < math.inf)
+        return m.case(memory, (is_conjugate, conjugate), otherwise=lambda: steepest(events))
+
+    def _along_gradient(
+        self, m: Machine, memory: ConjugateMemory, first: float, outcome: Outcome
+    ) -> ConjugateMemory:
+        """The next search goes along the gradient."""
+        x = memory.current
+        return m.but(
+            memory,
+            p=x.gradient,
+            slope=x.grad_norm * x.grad_norm,
+            steepest=True,
+            search=memory.search.begin(m, first, x.grad_norm),
+            outcome=outcome,
+        )
+
+    def _fail(self, m: Machine, memory: ConjugateMemory) -> ConjugateMemory:
         """Stay, and go on along the gradient; or, if that was the direction, with less."""
-        x, t = memory.current, found.step_size
-        if memory.steepest:
-            after = dataclasses.replace(memory, trial=t / 2, rounding=found.rounding)
-            return after.as_step(x, t, found.events, found.ending(x))
+        x, search, steepest = memory.current, memory.search, memory.steepest
+        events = search.events(m) + m.event(EventKind.RESTART, search.t, m.no(steepest))
+        ends = steepest & (search.verdict == STUCK)
+        status = m.where(ends, halt_status(m, x, search.held.value), RUNNING)
         # The trials say little about steps along another direction: keep the last step size.
-        after = dataclasses.replace(memory, rounding=found.rounding).along_the_gradient()
-        return after.as_step(x, t, found.events + _restart(found))
+        first = m.where(steepest, search.t / 2, search.first)
+        return self._along_gradient(
+            m, memory, first, Outcome(search.t, events, False, status=status)
+        )
 
-    def _lost(self, memory: ConjugateMemory, sample: Sample, found: Found) -> Step[ConjugateMemory]:
+    def _lose(self, m: Machine, memory: ConjugateMemory) -> ConjugateMemory:
         """The paper's rule has accepted a point where there is nothing to go on with."""
-        t = found.step_size
-        ending = Ending(
-            Status.NON_FINITE,
-            f"the objective ({found.sample.value}) or its gradient is not finite after "
+        x, search, there = memory.current, memory.search, memory.search.held
+        zero = x.grad_norm == 0.0
+        lost = m.where(m.isfinite(search.lost), there.grad_norm, search.lost)
+        status = m.where(zero, int(Status.COMPLETED), int(Status.NON_FINITE))
+        outcome = Outcome(search.t, m.event(EventKind.NON_FINITE, lost, m.no(zero)), status=status)
+        return m.but(memory, outcome=outcome)
+
+    def accepted(self, memory: ConjugateMemory) -> Sample:
+        return memory.current if memory.origin is None else memory.origin
+
+    def ending(self, memory: ConjugateMemory, shown: Sample, status: Status) -> Ending:
+        t, tried = memory.outcome.step_size, memory.search.held
+        if self.guarded or status is Status.COMPLETED:
+            return halted(status, memory.current, t, tried.value)
+        return Ending(
+            status,
+            f"the objective ({tried.value}) or its gradient is not finite after "
             f"{self.max_halvings} halvings of the step, down to {t:.3g}; give a smaller step_size, "
             "or leave out guarded=False",
-            {"grad_norm": sample.grad_norm, "step_size": t},
+            {"grad_norm": tried.grad_norm, "step_size": t},
         )
-        events = found.events or (Event(EventKind.NON_FINITE, sample.grad_norm),)
-        return memory.as_step(sample, t, events, ending)
-
-
-def _restart(found: Found) -> Events:
-    return (Event(EventKind.RESTART, found.step_size),)

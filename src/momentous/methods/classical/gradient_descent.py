@@ -3,44 +3,36 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-from typing import Any, Self
+from functools import cached_property
 
-from momentous.core.machine import has_kinks
-from momentous.core.oracle import Oracle, Sample
+from momentous.core.machine import Machine
+from momentous.core.oracle import Sample
 from momentous.core.record import record
-from momentous.core.space import Array
-from momentous.core.status import Ending, Event, EventKind
-from momentous.core.step import Report, Step
+from momentous.core.rule import GRADIENT, RUNNING, Ask, Outcome
+from momentous.core.status import Ending, EventKind, Status
 from momentous.methods.classical.projected_gradient import ProjectedGradient
-from momentous.methods.endings import Events, left_the_domain
+from momentous.methods.endings import left_the_domain
 from momentous.methods.search.backtracking import (
-    SHORTEST,
+    ACCEPTED,
+    STUCK,
     Backtracking,
-    Searching,
-    first_step,
+    Beginning,
+    GradientSteps,
+    SearchMemory,
+    halt_status,
     halted,
 )
-from momentous.methods.search.rounding import Rounding
 
 
 @record
-class DescentMemory(Searching):
+class DescentMemory(SearchMemory):
     """Where a method without extrapolation stands."""
 
-    current: Sample  # x^k with its gradient, and its value where the method looks at values
-    origin: Sample | None  # x0, where values do not decide which points are accepted
-
-    def as_step(
-        self, sample: Sample, step_size: float, events: Events = (), ending: Ending | None = None
-    ) -> Step[Self]:
-        """The step that led here."""
-        accepted = self.current if self.origin is None else self.origin
-        return Step(self, Report(sample, step_size, events, ending, accepted, self.rounding.seen))
+    origin: Sample | None = None  # x0, where values do not decide which points are accepted
 
 
 @dataclasses.dataclass(frozen=True)
-class GradientDescent(Backtracking[DescentMemory]):
+class GradientDescent(GradientSteps[DescentMemory]):
     """Gradient descent, x^{k+1} = x^k - eta grad f(x^k).
 
     *Fixed step* (``step_size`` or ``gradient_lipschitz`` given): eta as given, or 1/L; one gradient
@@ -91,43 +83,57 @@ class GradientDescent(Backtracking[DescentMemory]):
     guarantee = "O(eps^-2) gradients"
     cost = "1 gradient; with backtracking 1 value per trial"
 
-    def start(self, oracle: Oracle, x0: Array, tol: float | None, seed: int) -> Step[DescentMemory]:
-        if has_kinks(oracle.space):
-            return self._projected.start(oracle, x0, tol, seed)  # type: ignore[no-any-return]
-        sample = oracle.gradient(x0)
-        t = first_step(oracle, sample, self.step_size, self.gradient_lipschitz)
-        origin = None if self._backtracks else Sample(x0, sample.value)
-        return DescentMemory(t, t * SHORTEST, Rounding(), sample, origin).as_step(sample, t)
-
-    @functools.cached_property
-    def _projected(self) -> Any:
+    def in_box(self) -> ProjectedGradient:
+        """With bounds, or a simple term, it is the projected gradient method."""
         step = self.step_size
         return ProjectedGradient(self.gradient_lipschitz if step is None else 1.0 / step)
 
-    def step(self, oracle: Oracle, memory: DescentMemory) -> Step[DescentMemory]:
-        if has_kinks(oracle.space):
-            return self._projected.step(oracle, memory)  # type: ignore[no-any-return]
-        x = memory.current
-        if x.grad_norm == 0.0:
-            return memory.as_step(x, memory.trial, ending=halted(x, memory.trial, x.value))
-        return self._searched(oracle, memory) if self._backtracks else self._fixed(oracle, memory)
+    def _memory_of(self, known: Beginning) -> DescentMemory:
+        here = known[0]
+        origin = None if self._backtracks else Sample(here.point, here.value)
+        return DescentMemory(*known, origin)
 
-    def _fixed(self, oracle: Oracle, memory: DescentMemory) -> Step[DescentMemory]:
-        x, eta = memory.current, memory.trial
-        point, moved = oracle.space.stepped(x.point, -eta, x.gradient, x.point)
-        if moved == 0.0:
-            return memory.as_step(x, eta, ending=halted(x, eta, 0.0))
-        sample = oracle.gradient(point)
-        if not sample.has_finite_gradient:
-            events = (Event(EventKind.NON_FINITE, sample.grad_norm),)
-            return memory.as_step(sample, eta, events, left_the_domain(sample, eta))
-        return dataclasses.replace(memory, current=sample).as_step(sample, eta)
+    @cached_property
+    def _line(self) -> Backtracking:
+        return Backtracking(self.backoff)
 
-    def _searched(self, oracle: Oracle, memory: DescentMemory) -> Step[DescentMemory]:
+    def _ask(self, m: Machine, memory: DescentMemory) -> Ask:
+        if self._backtracks:
+            return super()._ask(m, memory)
         x = memory.current
-        found = self._search(oracle, x, memory)
-        here = found.sample if found.accepted else x
-        t = found.step_size
-        trial = t * self.growth if found.accepted else t / self.backoff
-        after = DescentMemory(trial, found.shortest, found.rounding, here, None)
-        return after.as_step(here, t, found.events, found.ending(x))
+        point, moved = m.stepped(x.point, -memory.search.first, x.gradient, x.point)
+        return Ask(m.choose(moved == 0.0, x.point, point), GRADIENT, known=x)
+
+    def _tell(self, m: Machine, memory: DescentMemory, here: Sample) -> DescentMemory:
+        if self._backtracks:
+            return super()._tell(m, memory, here)
+        x, eta = memory.current, memory.search.first
+        stands, finite = m.same(here.point, x.point), m.isfinite(here.grad_norm)
+        status = m.where(stands, halt_status(m, x, 0.0), int(Status.NON_FINITE))
+        events = m.event(EventKind.NON_FINITE, here.grad_norm, m.no(finite))
+        goes_on = finite & m.no(stands)
+        outcome = Outcome(eta, events, status=m.where(goes_on, RUNNING, status))
+        return m.but(memory, current=m.choose(goes_on, here, x), outcome=outcome)
+
+    def _searched(self, m: Machine, memory: DescentMemory, here: Sample) -> DescentMemory:
+        x, search, there = memory.current, memory.search, memory.search.held
+        accepted, stuck = search.verdict == ACCEPTED, search.verdict == STUCK
+        new, t = m.choose(accepted, there, x), search.t
+        first = m.where(accepted, t * self.growth, t / self.backoff)
+        status = m.where(stuck, halt_status(m, x, there.value), RUNNING)
+        shows = accepted & m.same(here.point, there.point)
+        return m.but(
+            memory,
+            current=new,
+            search=search.begin(m, first, new.grad_norm),
+            outcome=Outcome(t, search.events(m), shows, status=status),
+        )
+
+    def accepted(self, memory: DescentMemory) -> Sample:
+        return memory.current if memory.origin is None else memory.origin
+
+    def ending(self, memory: DescentMemory, shown: Sample, status: Status) -> Ending:
+        t = memory.outcome.step_size
+        if status is Status.NON_FINITE and not self._backtracks:
+            return left_the_domain(shown, t)
+        return halted(status, memory.current, t, memory.search.held.value)

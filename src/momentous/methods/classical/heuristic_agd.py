@@ -4,45 +4,49 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Literal
+from functools import cached_property
+from typing import Any, Literal
 
-from momentous.core.machine import Host
-from momentous.core.oracle import Oracle, Sample
+from momentous.core.machine import Machine
+from momentous.core.oracle import NO_SAMPLE, Sample
 from momentous.core.record import record
+from momentous.core.rule import BOTH, GRADIENT, RUNNING, VALUE, Ask, Outcome
 from momentous.core.space import Array
-from momentous.core.status import Ending, Event, EventKind, Status
-from momentous.core.step import Report, RiseLimit, Step
+from momentous.core.status import Ending, EventKind, Status
+from momentous.core.step import RiseLimit
 from momentous.methods.checks import check
-from momentous.methods.endings import Events, left_the_domain
+from momentous.methods.endings import left_the_domain
 from momentous.methods.search.backtracking import (
-    SHORTEST,
+    ACCEPTED,
+    STUCK,
     Backtracking,
-    Searching,
-    first_step,
+    Beginning,
+    GradientSteps,
+    SearchMemory,
+    halt_status,
     halted,
 )
-from momentous.methods.search.rounding import Rounding
+
+# What an evaluation is for.
+AT_Y = 0  # y^k
+NEXT_X = 1  # x^{k+1}, or a trial of it
 
 
 @record
-class HeuristicMemory(Searching):
+class HeuristicMemory(SearchMemory):
     """The momentum iteration under way."""
 
-    x: Sample  # x^k, with its value where the method looks at values
-    y: Array  # y^k, where the next gradient is taken; the very array x.point after a restart
+    y: Array  # y^k; the very array of x^k after a restart
+    at_y: Sample  # what is known there, once it is evaluated
     start: Sample  # where the momentum was last dropped
     best: Sample  # the lowest x^k, if the method goes back to it; otherwise x0
-    step_size: float  # eta of the last step
     count: int = 1  # m: 1 at a restart
     theta: float = 1.0  # 1 at a restart
-
-    def begun_at(self, x: Sample) -> HeuristicMemory:
-        """The same without momentum, from x."""
-        return dataclasses.replace(self, x=x, y=x.point, start=x, count=1, theta=1.0)
+    phase: int = AT_Y
 
 
 @dataclasses.dataclass(frozen=True)
-class HeuristicAGD(Backtracking[HeuristicMemory]):
+class HeuristicAGD(GradientSteps[HeuristicMemory]):
     """Accelerated gradient descent, restarted by the heuristics of O'Donoghue & Candes [1]_.
 
     Nesterov's iteration with growing momentum,
@@ -113,167 +117,197 @@ class HeuristicAGD(Backtracking[HeuristicMemory]):
     def _looks_at_values(self) -> bool:
         return self._backtracks or self._falls_back or self.restart == "function"
 
-    def start(
-        self, oracle: Oracle, x0: Array, tol: float | None, seed: int
-    ) -> Step[HeuristicMemory]:
-        sample = oracle.gradient(x0)
-        t = first_step(oracle, sample, self.step_size, self.gradient_lipschitz)
-        memory = HeuristicMemory(t, t * SHORTEST, Rounding(), sample, x0, sample, sample, t)
-        return self._as_step(oracle, memory, sample)
+    def _memory_of(self, known: Beginning) -> HeuristicMemory:
+        here = known[0]
+        return HeuristicMemory(*known, here.point, here, here, here)
 
-    def step(self, oracle: Oracle, memory: HeuristicMemory) -> Step[HeuristicMemory]:
-        if memory.y is memory.x.point:
-            oracle.recall(memory.x)
-        sample = oracle.gradient(memory.y)
-        if sample.has_finite_gradient and self._backtracks:
-            oracle.value(memory.y)  # the sample knows it from now on
-            if not math.isfinite(sample.value):
-                return self._off_limits(oracle, memory, sample, sample.value)
-        if not sample.has_finite_gradient:
-            return self._off_limits(oracle, memory, sample, sample.grad_norm)
-        if sample.grad_norm == 0.0:
-            ending = halted(sample, memory.trial, sample.value)
-            return self._as_step(oracle, memory, sample, ending=ending)
-        if self._backtracks:
-            return self._searched(oracle, memory, sample)
-        return self._fixed(oracle, memory, sample)
+    @cached_property
+    def _line(self) -> Backtracking:
+        return Backtracking(self.backoff, with_gradient=False)
 
-    def _fixed(self, oracle: Oracle, memory: HeuristicMemory, y: Sample) -> Step[HeuristicMemory]:
-        x, eta, space = memory.x, memory.trial, oracle.space
-        point, moved = space.stepped(y.point, -eta, y.gradient, y.point)
-        if moved == 0.0 and y.point is x.point:
-            return self._as_step(oracle, memory, y, ending=halted(y, eta, 0.0))
-        x_next = Sample(point)
-        if self._looks_at_values:
-            value = oracle.value(point)
-            if not math.isfinite(value):
-                return self._off_limits(oracle, memory, y, value)
-            assert oracle.last is not None
-            x_next = oracle.last  # with the gradient, where that came along
-        if self.restart == "function":
-            uphill = x_next.value > x.value
-        else:
-            uphill = _climbs(oracle, y, x_next, x)
-        return self._moved(oracle, memory, y, x_next, uphill)
+    def _way(self, memory: HeuristicMemory) -> tuple[Sample, Array, float]:
+        y = memory.at_y
+        return y, y.gradient, y.grad_norm * y.grad_norm
 
-    def _searched(
-        self, oracle: Oracle, memory: HeuristicMemory, y: Sample
-    ) -> Step[HeuristicMemory]:
-        x, space = memory.x, oracle.space
-        found = self._search(oracle, y, memory, with_gradient=False)
-        t, x_next = found.step_size, found.sample
-        after = dataclasses.replace(
-            memory, step_size=t, shortest=found.shortest, rounding=found.rounding
+    def _ask(self, m: Machine, memory: HeuristicMemory) -> Ask:
+        def next_x() -> Ask:
+            if self._backtracks:
+                return super(HeuristicAGD, self)._ask(m, memory)
+            return Ask(self._fixed_step(m, memory)[0], VALUE, known=memory.at_y)
+
+        need = BOTH if self._backtracks else GRADIENT
+        # Where no values are looked at, nothing is known of x^k but that it is there.
+        known = memory.current if self._looks_at_values else NO_SAMPLE
+        at_y: Ask = m.passed_on(Ask(memory.y, need, known=known), self)
+        return m.case(at_y, (memory.phase == NEXT_X, lambda: m.passed_on(next_x(), self)))
+
+    def _fixed_step(self, m: Machine, memory: HeuristicMemory) -> tuple[Array, bool]:
+        """x^{k+1} by a fixed step from y^k, and whether that is x^k and does not move."""
+        y, eta = memory.at_y, memory.search.first
+        point, moved = m.stepped(y.point, -eta, y.gradient, y.point)
+        stands = (moved == 0.0) & m.same(y.point, memory.current.point)
+        return m.choose(stands, y.point, point), stands
+
+    def _tell(self, m: Machine, memory: HeuristicMemory, here: Sample) -> HeuristicMemory:
+        next_x = super()._tell if self._backtracks else self._next_known
+        known, norm = m.but(memory, at_y=here), here.grad_norm
+        return m.case(
+            memory,
+            (memory.phase == NEXT_X, lambda: next_x(m, memory, here)),
+            (m.isfinite(norm), lambda: self._y_known(m, known)),
+            otherwise=lambda: self._off_limits(m, known, norm),
         )
-        if not found.accepted:
-            if y.point is not x.point:  # the momentum has led to where no step helps
-                return self._begun_at(oracle, after, y, x, found.events)
-            after.trial = t / self.backoff
-            return self._as_step(oracle, after, y, found.events, found.ending(y))
-        after.trial = t * self.growth
-        rise = x_next.value - x.value
-        noise = after.rounding.between(Host.of(space), x.value, x_next.value)
-        if self.restart == "gradient" or abs(rise) <= noise:
-            uphill = _climbs(oracle, y, x_next, x)
-        else:
-            uphill = rise > 0.0
-        return self._moved(oracle, after, y, x_next, uphill, found.events)
 
-    def _moved(
-        self,
-        oracle: Oracle,
-        memory: HeuristicMemory,
-        y: Sample,
-        x_next: Sample,
-        uphill: bool,
-        events: Events = (),
-    ) -> Step[HeuristicMemory]:
+    def _y_known(self, m: Machine, memory: HeuristicMemory) -> HeuristicMemory:
+        """The gradient at y^k is finite, and so is the value, if that matters."""
+        search, norm = memory.search, memory.at_y.grad_norm
+        stands, after = norm == 0.0, m.but(memory, search=search.begin(m, search.first, norm))
+        go_on = lambda: self._go_on(m, after)  # noqa: E731
+        if not self._looks_at_values:
+            point, still = self._fixed_step(m, memory)
+            stands, go_on = stands | still, lambda: self._move(m, memory, Sample(point))
+        return m.case(memory, (stands, lambda: self._halt(m, memory, 0.0)), otherwise=go_on)
+
+    def _next_known(self, m: Machine, memory: HeuristicMemory, here: Sample) -> HeuristicMemory:
+        """The value at x^{k+1}, by a fixed step."""
+        y, x = memory.at_y.point, memory.current.point
+        return m.case(
+            memory,
+            (m.same(here.point, y) & m.same(y, x), lambda: self._halt(m, memory, 0.0)),
+            (m.isfinite(here.value), lambda: self._move(m, memory, here)),
+            otherwise=lambda: self._off_limits(m, memory, here.value),
+        )
+
+    def _searched(self, m: Machine, memory: HeuristicMemory, here: Sample) -> HeuristicMemory:
+        y, x, search, events = memory.at_y, memory.current, memory.search, memory.search.events(m)
+        accepted = search.verdict == ACCEPTED
+        first = m.where(accepted, search.t * self.growth, search.t / self.backoff)
+        known = m.but(memory, search=m.but(search, first=first))
+        return m.case(
+            memory,
+            (accepted, lambda: self._move(m, known, search.held)),
+            # The momentum has led to where no step helps.
+            (m.no(m.same(y.point, x.point)), lambda: self._begin(m, memory, x, events)),
+            (search.verdict == STUCK, lambda: self._halt(m, known, search.held.value)),
+            otherwise=lambda: self._end(m, known, events),
+        )
+
+    def _move(self, m: Machine, memory: HeuristicMemory, x_next: Sample) -> HeuristicMemory:
         """From x^k and x^{k+1} to y^{k+1}, or to a restart."""
-        x, space = memory.x, oracle.space
-        if self._goes_back and x_next.value <= memory.best.value:
-            memory = dataclasses.replace(memory, best=x_next)
-        if not uphill:
-            beta, theta = self._weight(memory)
-            # The array itself where beta = 0: what is known of x^{k+1} is then known of y^{k+1}.
-            ahead = space.combination(x_next.point, beta, x_next.point, x.point) if beta else None
-            y_next = x_next.point if ahead is None else ahead
-            after = dataclasses.replace(
-                memory, x=x_next, y=y_next, count=memory.count + 1, theta=theta
-            )
-            return self._as_step(oracle, after, y, events)
-        kept, best = x if self._backtracks else x_next, memory.best
-        noise = memory.rounding.between(Host.of(space), best.value)
-        if not self._falls_back or kept.value <= best.value + noise:
-            return self._begun_at(oracle, memory, y, kept, events)
-        ending = None
-        if not self._backtracks and best.point is memory.start.point:
-            ending = self._too_long(memory)  # the same again would follow, for ever
-        return self._begun_at(oracle, memory, y, best, events, EventKind.ROLLBACK, ending)
+        x, best, rounding = memory.current, memory.best, memory.search.rounding
+        events = memory.search.events(m)
+        if self._goes_back:
+            best = m.choose(x_next.value <= best.value, x_next, best)
+        known = m.but(memory, best=best)
 
-    def _weight(self, memory: HeuristicMemory) -> tuple[float, float]:
+        def climbs() -> bool:
+            """The gradient test."""
+            change = m.combination(x_next.point, -1.0, x.point)
+            return m.inner(memory.at_y.gradient, change) > 0.0
+
+        uphill, is_level = x_next.value > x.value, False
+        if self._backtracks:
+            noise = rounding.between(m, x.value, x_next.value)
+            is_level = abs(x_next.value - x.value) <= noise
+        uphill = climbs() if self.restart == "gradient" else m.case(uphill, (is_level, climbs))
+
+        def advance() -> HeuristicMemory:
+            beta, theta = self._weight(m, memory)
+            # The array itself where beta = 0: what is known of x^{k+1} is then known of y^{k+1}.
+            ahead = lambda: m.combination(x_next.point, beta, x_next.point, x.point)  # noqa: E731
+            y, count = m.case(x_next.point, (beta != 0.0, ahead)), memory.count + 1
+            after = m.but(known, current=x_next, y=y, count=count, theta=theta)
+            return self._end(m, after, events)
+
+        def restart() -> HeuristicMemory:
+            kept = x if self._backtracks else x_next
+            at_kept = self._begin(m, known, kept, events)
+            if not self._falls_back:
+                return at_kept
+            low = kept.value <= best.value + rounding.between(m, best.value)
+            status: Any = RUNNING
+            if not self._backtracks:  # from the same start the same would follow, for ever
+                again = m.same(best.point, memory.start.point)
+                status = m.where(again, int(Status.NO_PROGRESS), RUNNING)
+            return m.case(
+                known,
+                (low, lambda: at_kept),
+                otherwise=lambda: self._begin(m, known, best, events, EventKind.ROLLBACK, status),
+            )
+
+        return m.case(memory, (uphill, restart), otherwise=advance)
+
+    def _weight(self, m: Machine, memory: HeuristicMemory) -> tuple[float, float]:
         """beta for the next extrapolation, and the theta after it."""
         if not self._backtracks:
             return memory.count / (memory.count + 3), 1.0  # (m - 1)/(m + 2) with m = count + 1
         theta = memory.theta
-        after = theta * (math.sqrt(theta * theta + 4) - theta) / 2
+        after = theta * (m.sqrt(theta * theta + 4) - theta) / 2
         return theta * (1 - theta) / (theta * theta + after), after
 
-    def _off_limits(
-        self, oracle: Oracle, memory: HeuristicMemory, y: Sample, seen: float
-    ) -> Step[HeuristicMemory]:
+    def _off_limits(self, m: Machine, memory: HeuristicMemory, seen: float) -> HeuristicMemory:
         """Something is not finite: back to x^k, or to where the momentum began, or the end."""
-        events = (Event(EventKind.NON_FINITE, seen),)
-        if y.point is not memory.x.point:
-            return self._begun_at(oracle, memory, y, memory.x, events)
-        if not self._backtracks:
-            ending = left_the_domain(y, memory.trial)
-            return self._as_step(oracle, memory, y, events, ending)
-        if y.point is not memory.start.point:
-            shorter = memory.trial / (self.backoff * self.growth)
-            memory = dataclasses.replace(memory, trial=shorter)
-            return self._begun_at(oracle, memory, y, memory.start, events, EventKind.ROLLBACK)
-        return self._as_step(oracle, memory, y, events, halted(y, memory.trial, math.nan))
+        x, y, start, search = memory.current, memory.at_y.point, memory.start, memory.search
+        events = m.event(EventKind.NON_FINITE, seen)
+        cases = [(m.no(m.same(y, x.point)), lambda: self._begin(m, memory, x, events))]
+        if self._backtracks:
+            first = search.first / (self.backoff * self.growth)
+            shorter = m.but(memory, search=m.but(search, first=first))
+            back = lambda: self._begin(m, shorter, start, events, EventKind.ROLLBACK)  # noqa: E731
+            cases.append((m.no(m.same(y, start.point)), back))
+        ends = lambda: self._end(m, memory, events, int(Status.NON_FINITE))  # noqa: E731
+        return m.case(memory, *cases, otherwise=ends)
 
-    def _begun_at(
-        self,
-        oracle: Oracle,
-        memory: HeuristicMemory,
-        y: Sample,
-        x: Sample,
-        events: Events,
-        kind: EventKind = EventKind.RESTART,
-        ending: Ending | None = None,
-    ) -> Step[HeuristicMemory]:
-        """Without momentum from x, after a step that looked at y."""
-        events = (*events, Event(kind, float(memory.count)))
-        return self._as_step(oracle, memory.begun_at(x), y, events, ending)
+    # The end of an evaluation.  The first of an iteration, at y^k, is what that shows.
 
-    def _as_step(
-        self,
-        oracle: Oracle,
-        memory: HeuristicMemory,
-        sample: Sample,
-        events: Events = (),
-        ending: Ending | None = None,
-    ) -> Step[HeuristicMemory]:
-        limit = None
-        if self._goes_back:  # not to stay at a y^k that the momentum has climbed to
-            small = math.sqrt(oracle.space.rounding)
-            limit = RiseLimit(memory.best, relative=small, convex=True)
-        eta, noise = memory.step_size, memory.rounding.seen
-        return Step(memory, Report(sample, eta, events, ending, memory.best, noise, limit))
+    def _go_on(self, m: Machine, memory: HeuristicMemory) -> HeuristicMemory:
+        """To x^{k+1}."""
+        outcome = Outcome(memory.outcome.step_size, m.no_events, ended=False)
+        return m.but(memory, outcome=outcome, phase=NEXT_X)
 
-    def _too_long(self, memory: HeuristicMemory) -> Ending:
+    def _end(
+        self, m: Machine, memory: HeuristicMemory, events: Any, status: int = RUNNING
+    ) -> HeuristicMemory:
+        outcome = Outcome(memory.outcome.step_size, events, memory.phase == AT_Y, status=status)
+        return m.but(memory, outcome=outcome, phase=AT_Y)
+
+    def _halt(self, m: Machine, memory: HeuristicMemory, value: float) -> HeuristicMemory:
+        """No step helps at y^k; the last one led to that value."""
+        status = halt_status(m, memory.at_y, value)
+        return self._end(m, memory, memory.search.events(m), status)
+
+    def _begin(
+        self, m: Machine, memory: HeuristicMemory, x: Sample, events: Any,
+        kind: EventKind = EventKind.RESTART, status: int = RUNNING,
+    ) -> HeuristicMemory:  # fmt: skip
+        """Without momentum, from x."""
+        at_x = m.but(memory, current=x, y=x.point, start=x, count=1, theta=1.0)
+        return self._end(m, at_x, events + m.event(kind, memory.count), status)
+
+    def accepted(self, memory: HeuristicMemory) -> Sample:
+        return memory.best
+
+    def rise_limit(self, m: Machine, memory: HeuristicMemory, shown: Sample) -> RiseLimit | None:
+        """Not to stay at a y^k that the momentum has climbed to."""
+        if not self._goes_back:
+            return None
+        return RiseLimit(memory.best, relative=math.sqrt(m.rounding), convex=True)
+
+    def ending(self, memory: HeuristicMemory, shown: Sample, status: Status) -> Ending:
+        y, search, best = memory.at_y, memory.search, memory.best
+        eta = search.first
+        if self._backtracks:
+            searched = 0.0 < y.grad_norm < math.inf and math.isfinite(y.value)
+            t, value = (search.t, search.held.value) if searched else (eta, math.nan)
+            return halted(status, y, t, value)
+        if status is Status.NON_FINITE:
+            return left_the_domain(y, eta)
+        if not memory.outcome.events:
+            return halted(status, y, eta, 0.0)
         return Ending(
-            Status.NO_PROGRESS,
-            f"{memory.count} iterations from the lowest point so far, objective "
-            f"{memory.best.value:.6g}, lead only uphill, and the step size {memory.trial:.3g} is "
-            "fixed; give a smaller one (a larger gradient_lipschitz), or pass backtracking=True",
-            {"step_size": memory.trial, "fun": memory.best.value},
+            status,
+            f"{memory.outcome.events[-1].value:.0f} iterations from the lowest point so far, "
+            f"objective {best.value:.6g}, lead only uphill, and the step size {eta:.3g} is fixed; "
+            "give a smaller one (a larger gradient_lipschitz), or pass backtracking=True",
+            {"step_size": eta, "fun": best.value},
         )
-
-
-def _climbs(oracle: Oracle, y: Sample, x_next: Sample, x: Sample) -> bool:
-    """The gradient test."""
-    change = oracle.space.combination(x_next.point, -1.0, x.point)
-    return oracle.space.inner(y.gradient, change) > 0.0

@@ -253,7 +253,7 @@ class ParameterFree(Rule[P]):
             lowest = self._lowest(m, memory, here)
             return self._reject(m, memory, lowest, here.grad_norm, clear)
 
-        doubtful = self.guards & (by_gradients <= bound) & rounding.doubts(signal)
+        doubtful = self.guards & (by_gradients <= bound) & rounding.may_be_noise(signal)
         return m.case(memory, (holds, accept), (doubtful, look), otherwise=reject)
 
     @abc.abstractmethod

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from momentous.core.machine import Host, Machine
-from momentous.core.oracle import Oracle, Sample
+from momentous.core.machine import Machine
+from momentous.core.oracle import Sample
 from momentous.core.record import record
 from momentous.core.space import Array
 
@@ -53,15 +53,3 @@ class Probe:
             found=good | (self.trials >= TRIALS),
             lipschitz=m.where(good, m.rounded(m.where(good, slope, 1.0), bits), self.norm),
         )
-
-
-def probed_lipschitz(oracle: Oracle, sample: Sample) -> float:
-    """L near the sample, from one extra gradient or a few."""
-    m = Host.of(oracle.space)
-    probe = Probe.at(m, sample)
-    for _ in range(TRIALS):
-        if probe.found:
-            break
-        here = oracle.gradient(probe.point(m, sample.point))
-        probe = probe.answered(m, sample.point, here)
-    return probe.lipschitz

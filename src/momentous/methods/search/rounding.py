@@ -7,35 +7,44 @@ left, a change of f that is too small to be seen in the values; `Rounding` knows
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
 from momentous.core.acceptance import mean_slope
-from momentous.core.machine import Host, Machine
-from momentous.core.oracle import Oracle, Sample
+from momentous.core.machine import Machine
+from momentous.core.oracle import Sample
 from momentous.core.record import record
 from momentous.core.space import Array
 
 # Rounding errors of values and gradients, in units of rounding and of what they are made of.
 NOISE = 32.0
-# Noise is measured over one long and three short parts of a step: where noise moves f, the short
-# ones move it as much; where f bends, or the slope is wrong, by an eighth at the most.
-LONG, *SHORT = 1 / 8, 1 / 64, 1 / 96, 1 / 128
-ALIKE = 1 / 4
-# A step this many units of rounding of x long, at least: the errors of values nearer to each other
-# are alike.
-FAR_ENOUGH = 2.0**13
-# It is measured again only for changes of f that are this much smaller: a few times in a run.
-SELDOM = 1 / 64
-# Noise above this many units of rounding of f is rare, and over a long step a smooth function may
-# look like it.  It is believed only if it stays on a shorter one, where a smooth function shows
-# less.
-RARE = 1e6
-# How much shorter: a 64th where the noise is as large as the change of f that was sought, as f may
-# bend more than was thought; a half where it is 1024 times as large, which no bend explains.
-SHORTER, HIDDEN = 1 / 64, 1 / 1024
-# So many values are more than a look takes: noise falls to a quarter from one step to the next.
-MOST_LOOKS = 4 * 1024
+
+
+@dataclasses.dataclass(frozen=True)
+class LookConstants:
+    """How noise is measured; no benchmark of these numbers is known."""
+
+    # Over one long and three short parts of a step: where noise moves f, the short ones move it as
+    # much; where f bends, or the slope is wrong, by an eighth at the most.
+    parts: tuple[float, ...] = (1 / 8, 1 / 64, 1 / 96, 1 / 128)
+    least_likeness: float = 1 / 4  # of the short ones to the long one
+    # A step this many units of rounding of x long, at least: the errors of values nearer to each
+    # other are alike.
+    least_units: float = 2.0**13
+    # It is measured again only for changes of f that are this much smaller: a few times in a run.
+    repeat_share: float = 1 / 64
+    # Noise above this many units of rounding of f is rare, and over a long step a smooth function
+    # may look like it.  It is believed only if it stays on a shorter one, where a smooth function
+    # shows less.
+    rare_units: float = 1e6
+    # How much shorter: a 64th where the noise is as large as the change of f that was sought, as f
+    # may bend more than was thought; a half where it is 1024 times as large: no bend is.
+    shorter_share: float = 1 / 64
+    hidden_share: float = 1 / 1024
+
+
+CONSTANTS = LookConstants()
 
 
 @record
@@ -68,29 +77,17 @@ class Rounding:
         """How large the terms are, to judge by the noise, of which such a value is made."""
         return self.between(m, value) / (NOISE * m.rounding)
 
-    def doubts(self, change: float) -> bool:
+    def may_be_noise(self, change: float) -> bool:
         """Is this a change of f so small that, for all that is known, noise may hide it?"""
-        return change < SELDOM * self.trusted
+        return change < CONSTANTS.repeat_share * self.trusted
 
-    def trusting(self, change: float, value: float) -> Rounding:
+    def trusting(self, m: Machine, change: float, value: float) -> Rounding:
         """The same, after values have shown such a change from this one on, if it is the first."""
-        return self if self.trusted else Rounding(self.level, change, self.seen, abs(value))
 
-    def measured(
-        self, oracle: Oracle, here: Sample, direction: Array, slope: float, change: float,
-        length: float = 1.0,
-    ) -> Rounding:  # fmt: skip
-        """The same, after a `Look`."""
-        m, known, after = Host.of(oracle.space), oracle.last, self
-        look = Look.along(m, here, direction, slope, change, length)
-        for _ in range(MOST_LOOKS):
-            value = oracle.value(look.point(m, here, direction))
-            after, look = look.answered(m, after, here, value)
-            if look.done:
-                break
-        if known is not None:
-            oracle.recall(known)
-        return after
+        def trust() -> Rounding:
+            return Rounding(self.level, change, self.seen, abs(value))
+
+        return m.case(self, (self.trusted == 0.0, trust))
 
 
 @record
@@ -119,13 +116,13 @@ class Look:
         return Look(slope, change, length, unit)
 
     def _step(self, m: Machine) -> Any:
-        size = m.maximum(abs(self.length), FAR_ENOUGH * self.unit)
+        size = m.maximum(abs(self.length), CONSTANTS.least_units * self.unit)
         return m.where(self.length < 0.0, -size, size)
 
     def end(self, m: Machine) -> Any:
         """Of the part under way."""
-        share: Any = SHORT[-1]
-        for i, each in reversed(list(enumerate((LONG, *SHORT[:-1])))):
+        *others, share = CONSTANTS.parts
+        for i, each in reversed(list(enumerate(others))):
             share = m.where(self.part == i, each, share)
         return share * self._step(m)
 
@@ -147,23 +144,27 @@ class Look:
             near=m.where(first, 0.0, m.maximum(self.near, missed)),
             flat=self.flat & (change == 0.0),
         )
-        last = self.part == len(SHORT)
+        last = self.part == len(CONSTANTS.parts) - 1
         return m.case((rounding, look), (last, lambda: look._concluded(m, rounding, here.value)))
 
     def _concluded(self, m: Machine, known: Rounding, value: float) -> tuple[Rounding, Look]:
         most = m.maximum(self.far, self.near)
-        alike = (most < math.inf) & (ALIKE * self.far <= self.near)
+        alike = (most < math.inf) & (CONSTANTS.least_likeness * self.far <= self.near)
         noise = m.where(alike, 2 * most, 0.0)
         # Where not even the slope shows, values come in steps, longer than this one.
-        told = abs(LONG * self._step(m) * self.slope) > NOISE * m.rounding * abs(value)
+        told = abs(CONSTANTS.parts[0] * self._step(m) * self.slope) > NOISE * m.rounding * abs(
+            value
+        )
         noise = m.where((self.before < math.inf) & self.flat & told, self.before, noise)
         largest = m.maximum(known.largest, abs(value))
-        rare = noise > m.maximum(known.level, RARE * m.rounding * largest)
-        again = rare & (noise < ALIKE * self.before)
+        rare = noise > m.maximum(known.level, CONSTANTS.rare_units * m.rounding * largest)
+        again = rare & (noise < CONSTANTS.least_likeness * self.before)
         noise = m.where(rare & m.no(again), m.maximum(noise, self.before), noise)  # it stays
 
         def shorten() -> tuple[Rounding, Look]:
-            share = SHORTER * m.sqrt(noise / m.maximum(self.change, HIDDEN * noise))
+            share = CONSTANTS.shorter_share * m.sqrt(
+                noise / m.maximum(self.change, CONSTANTS.hidden_share * noise)
+            )
             return known, Look(
                 self.slope, self.change, self.length * share, self.unit, before=noise
             )

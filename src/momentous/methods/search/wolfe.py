@@ -189,7 +189,7 @@ class Wolfe:
         falls = value <= here.value + line.fall(m, self.c1, here, t, there.point)
         change = -line.fall(m, 1.0, here, t, there.point)
         small = change <= c.doubtful_share * rounding.size(m, here.value)
-        small = small & rounding.doubts(change)
+        small = small & rounding.may_be_noise(change)
         level = falls | (abs(value - here.value) <= rounding.between(m, here.value, value))
         level = level & m.isfinite(value)
         good = level & usable & (falls | (slope <= (2 * self.c1 - 1) * line.slope))
