@@ -499,7 +499,9 @@ class Unpacker:
                 f"holds a {item['record']}, which is not imported here; import the module that "
                 "defines it, then resume"
             )
-        made = cls(**{name: self.unpack(part) for name, part in item["fields"].items()})
+        names = getattr(cls, "OLD_NAMES", {})  # of fields, in files of the last minor release
+        fields = {names.get(name, name): self.unpack(part) for name, part in item["fields"].items()}
+        made = cls(**fields)
         return made.unpacked(self._space) if hasattr(made, "unpacked") else made
 
     def _array(self, index: int) -> Array:
