@@ -12,7 +12,7 @@ from scipy.sparse.linalg import LinearOperator
 
 from momentous import LBFGS, iterate, minimize
 from momentous.core.machine import Host
-from momentous.methods.classical.compact import correction
+from momentous.methods.classical.curvature import correction
 from momentous.methods.classical.inverse_hessian import InverseHessian
 
 

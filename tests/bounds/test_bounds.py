@@ -438,8 +438,9 @@ def test_a_resumed_run_is_the_same(tmp_path, method, size):
     path = tmp_path / "run.npz"
     whole = run(problem, method)
     run(problem, method, max_iterations=9, checkpoint=path)
-    resumed = run(problem, method, resume=path, max_iterations=100_000)
-    assert fingerprint(resumed) == fingerprint(whole)
+    for again in (method, None):  # None: the method of the checkpoint
+        resumed = run(problem, again, resume=path, max_iterations=100_000)
+        assert fingerprint(resumed) == fingerprint(whole)
     with pytest.raises(momentous.CheckpointError, match="other bounds"):
         minimize(problem.both, low, jac=True, bounds=(-1e-3, 1e-3), resume=path, method=method)
 

@@ -10,6 +10,7 @@ jax = pytest.importorskip("jax")
 jnp = jax.numpy
 
 from momentous.jax import minimize, solve  # noqa: E402
+from momentous.jax.flat import Flat  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -64,10 +65,10 @@ def test_bounds_are_vmapped():
     def one(x0, top):
         return solve(f, x0, bounds=(None, top), method="lbfgs", tol=1e-8)
 
-    many = jax.vmap(one)(starts, tops)
+    many = jax.jit(jax.vmap(one))(starts, tops)
     assert many.success.all()
     assert (many.x <= tops).all()
-    single = solve(f, starts[2], bounds=(None, np.asarray(tops[2])), method="lbfgs", tol=1e-8)
+    single = minimize(f, starts[2], bounds=(None, tops[2]), method="lbfgs", tol=1e-8)
     assert np.allclose(single.x, many.x[2], atol=1e-8)
 
 
@@ -107,20 +108,18 @@ def test_no_finite_bound_is_no_bound():
 def test_the_solution_is_differentiated_by_arguments_and_by_bounds():
     A = jnp.array([[2.0, 0.5, 0.0], [0.5, 3.0, 0.2], [0.0, 0.2, 1.0]])
 
+    def f(x, c):
+        return x @ A @ x / 2 + c @ x
+
+    @jax.jit
     def solution(c, top):
-        found = solve(
-            lambda x, c: x @ A @ x / 2 + c @ x,
-            jnp.zeros(3),
-            (c,),
-            bounds=(jnp.full(3, -10.0), top),
-            method="lbfgs",
-            tol=1e-12,
-        )
+        bounds = (jnp.full(3, -10.0), top)
+        found = solve(f, jnp.zeros(3), (c,), bounds=bounds, method="lbfgs", tol=1e-12)
         return jnp.append(found.x, found.fun)
 
     c, top, h = jnp.array([-5.0, 1.0, 2.0]), jnp.array([1.0, 10.0, 10.0]), 1e-4
     assert solution(c, top)[0] == 1.0  # at its bound
-    by_c, by_top = jax.jacobian(solution, (0, 1))(c, top)
+    by_c, by_top = jax.jit(jax.jacobian(solution, (0, 1)))(c, top)
     for i in range(3):
         step = h * jnp.eye(3)[i]
         expected = (solution(c + step, top) - solution(c - step, top)) / (2 * h)
@@ -129,18 +128,22 @@ def test_the_solution_is_differentiated_by_arguments_and_by_bounds():
         assert np.allclose(by_top[:, i], expected, atol=1e-6)
 
 
+def bowl(x):  # one for both forms: it is compiled once
+    return jnp.sum((x - 2.0) ** 2)
+
+
 @pytest.mark.parametrize("form", ["arrays", "pairs"])
 def test_two_variables_have_the_same_bounds_inside_and_outside_of_compiled_code(form):
-    def found(low, high):
+    def bounds(low, high):
         arrays = (jnp.stack([low, low]), jnp.stack([high, 2 * high]))
-        pairs = [(low, high), (None, 2 * high)]
-        f = lambda x: jnp.sum((x - 2.0) ** 2)  # noqa: E731
-        bounds = arrays if form == "arrays" else pairs
-        return solve(f, jnp.full(2, 0.5), bounds=bounds, method="lbfgs").x
+        return arrays if form == "arrays" else [(low, high), (None, 2 * high)]
 
-    low, high = jnp.asarray(0.0), jnp.asarray(0.75)
-    assert found(low, high).tolist() == [0.75, 1.5]
-    assert jax.jit(found)(low, high).tolist() == [0.75, 1.5]
+    start, given = Flat(jnp.full(2, 0.5)), (jnp.asarray(0.0), jnp.asarray(0.75))
+    outside = start.bounds(bounds(*given))
+    inside = jax.jit(lambda *of: start.bounds(bounds(*of)))(*given)
+    np.testing.assert_array_equal(outside, inside)
+    found = solve(bowl, jnp.full(2, 0.5), bounds=bounds(*given), method="lbfgs")
+    assert found.x.tolist() == [0.75, 1.5]
 
 
 def test_compiled_bounds_that_do_not_fit_are_refused():

@@ -55,7 +55,7 @@ def ratings_file():
     return "ratings.csv"
 
 
-FAST = ("--rank", 2, "--threads", 1)
+FAST = ("--rank", 2, "--threads", 1, "--backend", "numpy")  # nothing is compiled
 
 
 @pytest.fixture

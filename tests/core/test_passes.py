@@ -20,7 +20,7 @@ from momentous.core.space import Space
 from momentous.methods.classical import pairs
 from momentous.methods.classical.constants import Constants
 from momentous.methods.classical.curvature import FusedLine
-from momentous.methods.classical.pairs import HostPairs
+from momentous.methods.classical.pairs import ListedRows, Pairs
 from momentous.methods.restarted.free_momentum import FreeNesterov
 
 # A pass, and how many vectors and numbers it takes.
@@ -169,17 +169,21 @@ def test_whatever_step_size_was_expected_the_run_is_the_same(
 def test_pairs_of_passes_are_those_of_single_operations() -> None:
     random = np.random.default_rng(4)
     space, alone = Space(np.ones(40), total=lambda sums: sums), Space(np.ones(40))
-    fused, listed = HostPairs.unknown(3), HostPairs.unknown(3)
     hessian = np.diag(np.linspace(1, 5, 40))
     here = Sample(random.standard_normal(40))
     here.gradient = hessian @ here.point
     m, apart = Host.of(space), Host.of(alone)
+    fused, listed = Pairs.unknown(m, 3), Pairs.unknown(apart, 3)
+    listed.rows = ListedRows((None,) * 6)
     fused, listed = fused.at(m, here), listed.at(apart, here)
+
+    def extend(pairs: Pairs, m: Host, here: Sample, there: Sample) -> Any:
+        return pairs.after(m, True, False, here, there, lambda: 0.0)
+
     for _ in range(6):
         there = Sample(here.point + 0.1 * random.standard_normal(40))
         there.gradient = hessian @ there.point
-        fused = fused.extended(m, here, there, 0.0)
-        listed = listed.extended(apart, here, there, 0.0)
+        fused, listed = extend(fused, m, here, there), extend(listed, apart, here, there)
         line, d = fused.line(m, there), fused.line(m, there).direction
         other = listed.descent(apart, there.gradient)
         np.testing.assert_allclose(d, other, atol=1e-9)
@@ -189,10 +193,8 @@ def test_pairs_of_passes_are_those_of_single_operations() -> None:
         assert np.array_equal(end, there.point + d)
         # A step that ends there takes its direction as it is.
         here = Sample(end, gradient=hessian @ end)
-        fused, listed = (
-            fused.extended(m, there, here, 0.0), listed.extended(apart, there, here, 0.0)
-        )  # fmt: skip
-    assert fused.vectors()[-2] is d
+        fused, listed = extend(fused, m, there, here), extend(listed, apart, there, here)
+    assert any(vector is d for vector in fused.rows.vectors())
     again = fused.packed().unpacked(space)
     d = fused.line(m, here).direction
     assert np.array_equal(again.line(m, here).direction, d)

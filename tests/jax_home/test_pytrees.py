@@ -167,8 +167,8 @@ def test_solve_is_the_run_of_minimize_in_one_piece():
 
 
 def test_solve_names_what_it_cannot_do():
-    with pytest.raises(TypeError, match="cg has no compiled form"):
-        solve(loss, START, method="cg")
+    with pytest.raises(TypeError, match="jin-agd has no compiled form"):
+        solve(loss, START, method="jin-agd")
     with pytest.raises(TypeError, match=r"returned float32\[2\].*one real number"):
         solve(lambda x: x, jnp.ones(2))
     with pytest.raises(TypeError, match="instance already"):

@@ -256,6 +256,7 @@ def test_a_well_conditioned_bowl_takes_a_few_hundred_evaluations(method):
     assert result.nfev + result.njev <= 1500
 
 
+@pytest.mark.slow
 @each_method
 def test_the_work_grows_like_the_square_root_of_the_difficulty(method):
     """Gradients to mu/4 on the nested chain, mu down to 1e-5: exponent 1/2 is what theory gives."""

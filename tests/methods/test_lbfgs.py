@@ -13,8 +13,8 @@ from momentous.core.machine import NUMBERS, Host
 from momentous.core.oracle import Sample
 from momentous.core.space import Space
 from momentous.methods.classical.lbfgs import default_memory
-from momentous.methods.classical.matrix import HostMatrix
-from momentous.methods.classical.pairs import HostPairs, StackedPairs
+from momentous.methods.classical.matrix import Halves
+from momentous.methods.classical.pairs import ListedRows, StackedRows
 from momentous.methods.search.wolfe import Trial
 from momentous.methods.search.wolfe import _between as between
 
@@ -206,19 +206,20 @@ def test_the_default_memory_depends_on_the_dimension_alone():
     assert [default_memory(size) for size in sizes] == [40, 40, 20, 20, 10, 10]
     kinds = {}
     for size in (128, 129, 1 << 17, (1 << 17) + 1):
-        space = Space(np.empty(size))
-        kinds[size] = type(LBFGS()._no_pairs(space)), type(LBFGS(memory=3)._no_pairs(space))
-    pairs = [StackedPairs, StackedPairs, HostPairs]
-    assert [kind for kind, _ in kinds.values()] == [HostMatrix, *pairs]
-    assert [kind for _, kind in kinds.values()] == [StackedPairs, *pairs]
+        m = Host.of(Space(np.empty(size)))
+        stores = LBFGS()._no_pairs(m), LBFGS(memory=3)._no_pairs(m)
+        kinds[size] = [type(getattr(store, "rows", None) or store.halves) for store in stores]
+    pairs = [StackedRows, StackedRows, ListedRows]
+    assert [kind for kind, _ in kinds.values()] == [Halves, *pairs]
+    assert [kind for _, kind in kinds.values()] == [StackedRows, *pairs]
 
 
 def test_the_default_memory_of_a_part_of_x_is_that_of_the_whole():
     # 100 entries here and 600 on other ranks, of which only the inner product knows
     space = Space(np.zeros(100), lambda a, b: 7 * float(a @ b))
-    curvature = LBFGS()._no_pairs(space)
-    assert type(curvature) is HostPairs
-    assert curvature.window.most == default_memory(700)
+    curvature = LBFGS()._no_pairs(Host.of(space))
+    assert type(curvature.rows) is ListedRows
+    assert curvature.known.most == default_memory(700)
 
 
 def test_a_first_step_of_the_wrong_scale_is_found_in_a_few_trials():
@@ -306,8 +307,8 @@ def test_a_long_memory_is_not_corrected_by_values(memory, corrects):
     )
     pairs = [step.memory.curvature for step, _ in zip(run, range(12), strict=False)][-1]
     stored = pairs.packed()
-    products = np.reshape(stored.steps_changes, (len(pairs), len(pairs)))
-    same = np.isclose(stored.diagonal, np.diag(products), rtol=1e-9)
+    inverse = np.reshape(stored.inverse, (len(pairs), len(pairs)))  # 1/<s, y> on its diagonal
+    same = np.isclose(stored.diagonal, 1 / np.diag(inverse), rtol=1e-9)
     assert same.all() != corrects
 
 
@@ -321,7 +322,7 @@ def test_pairs_in_float32_are_stacked_and_resumed_bit_for_bit(tmp_path):
     options = {"jac": True, "method": LBFGS(memory=6), "tol": 0.0}
     run = iterate(both, start, **options)
     pairs = [step.memory.curvature for step, _ in zip(run, range(9), strict=False)][-1]
-    assert isinstance(pairs, StackedPairs)
+    assert isinstance(pairs.rows, StackedRows)
     g = np.linspace(-1, 1, 200, dtype=np.float32)
     listed = pairs.packed().unpacked(None)
     space = Space(start)

@@ -52,7 +52,7 @@ class FileOptions(TypedDict):
     columns: list[str | int] | None
     format: str | None
     delimiter: str | None
-    decimal: str
+    decimal: str | None
     skip_bad: bool
     sql: str | None
     full_access: bool
@@ -212,8 +212,7 @@ def reading(command: AnyFunction) -> AnyFunction:
         click.option(
             "--decimal",
             type=click.Choice([".", ","]),
-            default=".",
-            help="The decimal point.",
+            help="The decimal point.  [default: .]",
         ),
         click.option("--skip-bad", is_flag=True, help="Skip malformed lines."),
         click.option(
@@ -238,7 +237,7 @@ def source_of(file: str, reading: FileOptions) -> tuple[str | Query, Reading]:
         "columns": reading["columns"],
         "format": reading["format"],
         "delimiter": reading["delimiter"],
-        "decimal": reading["decimal"],
+        "decimal": reading["decimal"] or ".",
         "skip_bad": reading["skip_bad"],
     }
     sql, full_access = reading["sql"], reading["full_access"]

@@ -30,7 +30,7 @@ from momentous.core.space import Array, Space, to_numpy
 from momentous.core.status import EventKind, Status
 from momentous.core.step import Report, UnderWay
 from momentous.core.stopping import Progress
-from momentous.io.archive import ArchiveError, is_archive, read_archive, write_archive
+from momentous.io.archive import Archive, ArchiveError, is_archive, read_archive, write_archive
 from momentous.io.atomic import permissions_of, previous_path, remove_left_over
 from momentous.io.types import AnyArray, JsonObject, Unchecked
 
@@ -121,7 +121,7 @@ class Checkpoint:
 
     def save_shard(self, state: RunState, token: int, rank: int) -> None:
         """Write the part of the points that this rank has."""
-        packer = _Packer(tuple(state.best_point.shape))
+        packer = Packer(tuple(state.best_point.shape))
         packer.pack(state)
         arrays = {f"a{i}": packer.arrays[i].reshape(-1) for i in packer.points}
         path, content = shard_path(self.path, token, rank), {"token": token, "rank": rank}
@@ -130,7 +130,7 @@ class Checkpoint:
 
     def save_manifest(self, state: RunState, token: int, sizes: list[int]) -> None:
         """Write the file that names the shards, with all that is not in them."""
-        packer = _Packer(tuple(state.best_point.shape))
+        packer = Packer(tuple(state.best_point.shape))
         tree = packer.pack(state) | {"shards": {"token": token, "sizes": sizes}}
         arrays = {f"a{i}": a for i, a in enumerate(packer.arrays) if i not in packer.points}
         write_archive(self.path, KIND, VERSION, seal(tree, arrays), arrays, keep_previous=True)
@@ -238,7 +238,7 @@ class RunState:
             _require_same(what, 0.0, space.distance(*pair), scale)
 
 
-class _Packer:
+class Packer:
     """Turns a tree of records into JSON, and its arrays into a list in which each stands once."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
@@ -262,7 +262,7 @@ class _Packer:
             index = self._add(item)
             self.points.add(index)
             return {"array": index}
-        if hasattr(item, "packed"):
+        if hasattr(item, "packed") and getattr(item, "is_on_host", True):
             return self.pack(item.packed())
         name = f"{type(item).__module__}.{type(item).__qualname__}"
         if name in RECORDS:
@@ -304,19 +304,22 @@ class PackedRun:
     @property
     def method(self) -> JsonObject:
         """`Method.description` of its method."""
-        described: JsonObject = _Unpacker({}, None).unpack(self.tree["fields"]["method"])
+        described: JsonObject = Unpacker({}, None).unpack(self.tree["fields"]["method"])
         return described
 
     def with_method(self, described: JsonObject) -> PackedRun:
         """The same run under a method with other parameters, which the caller knows to fit."""
-        fields = self.tree["fields"] | {"method": _Packer(()).pack(described)}
-        return PackedRun(seal(self.tree | {"fields": fields}, self.arrays), self.arrays)
+        fields = self.tree["fields"] | {"method": Packer(()).pack(described)}
+        tree = self.tree | {"fields": fields}
+        # What has changed before must not get a checksum that fits.
+        is_whole = has_own_seal(self.tree, self.arrays)
+        return PackedRun(seal(tree, self.arrays) if is_whole else tree, self.arrays)
 
 
 def pack_state(state: RunState) -> tuple[JsonObject, dict[str, AnyArray]]:
     """A run as a tree of plain things, and the arrays that it names; they may share memory with
     the run's."""
-    packer = _Packer(tuple(state.best_point.shape))
+    packer = Packer(tuple(state.best_point.shape))
     tree = packer.pack(state)
     arrays = {f"a{i}": array for i, array in enumerate(packer.arrays)}
     return seal(tree, arrays), arrays
@@ -334,6 +337,11 @@ def seal(tree: JsonObject, arrays: Mapping[str, AnyArray]) -> JsonObject:
     return body | {SEAL: checksum}
 
 
+def has_own_seal(tree: JsonObject, arrays: Mapping[str, AnyArray]) -> bool:
+    """Are tree and arrays as they were written, as far as the file can tell?"""
+    return SEAL not in tree or tree == seal(tree, arrays)
+
+
 def unpack_state(
     tree: JsonObject,
     arrays: dict[str, AnyArray],
@@ -347,16 +355,25 @@ def unpack_state(
     try:
         if "many" in tree:
             raise CheckpointError("is the checkpoint of a batch: resume it with minimize_many")
-        is_whole = SEAL not in tree or tree == seal(tree, arrays)
-        _require(is_whole, "it has changed since it was written")
+        _require(has_own_seal(tree, arrays), "it has changed since it was written")
         if path is not None and "shards" in tree:
             arrays = arrays | _from_shards(path, tree["shards"], space)
-        return _Unpacker(arrays, space).state(tree)
+        return Unpacker(arrays, space).state(tree)
     except CheckpointError:
         raise
     except (*MALFORMED, RuntimeError) as error:  # of PyTorch's tensors, or of a tree too deep
         what = " ".join(str(error).split())[:200]
         raise CheckpointError(f"is damaged ({type(error).__name__}: {what})") from error
+
+
+def read_checkpoint(path: str | os.PathLike[str]) -> Archive:
+    """What is in the file."""
+    try:
+        return read_archive(path, KIND, VERSION)
+    except FileNotFoundError:
+        raise FileNotFoundError(f"there is no checkpoint {path} to resume from") from None
+    except ArchiveError as error:
+        raise CheckpointError(str(error)) from error
 
 
 def load(
@@ -371,12 +388,7 @@ def load(
         return path
     if isinstance(path, PackedRun):
         return unpack_state(path.tree, path.arrays, space)
-    try:
-        archive = read_archive(path, KIND, VERSION)
-    except FileNotFoundError:
-        raise FileNotFoundError(f"there is no checkpoint {path} to resume from") from None
-    except ArchiveError as error:
-        raise CheckpointError(str(error)) from error
+    archive = read_checkpoint(path)
     try:
         return unpack_state(archive.content, archive.arrays, space, Path(path))
     except CheckpointError as error:
@@ -445,7 +457,7 @@ def _from_shards(path: Path, shards: JsonObject, space: Space | None) -> dict[st
     return {name: np.concatenate(parts) for name, parts in pieces.items()}
 
 
-class _Unpacker:
+class Unpacker:
     """The way back."""
 
     def __init__(self, arrays: dict[str, AnyArray], space: Space | None):
@@ -487,7 +499,9 @@ class _Unpacker:
                 f"holds a {item['record']}, which is not imported here; import the module that "
                 "defines it, then resume"
             )
-        made = cls(**{name: self.unpack(part) for name, part in item["fields"].items()})
+        names = getattr(cls, "OLD_NAMES", {})  # of fields, in files of the last minor release
+        fields = {names.get(name, name): self.unpack(part) for name, part in item["fields"].items()}
+        made = cls(**fields)
         return made.unpacked(self._space) if hasattr(made, "unpacked") else made
 
     def _array(self, index: int) -> Array:

@@ -131,7 +131,7 @@ class Run(Iterator[IntermediateResult]):
         self.tolerance = gradient_tolerance(options.stop)
         self._warned = False
         self._looked = method.counts_as_published  # whether the function is random
-        limit = evaluation_limit(options.stop)
+        self._limit = limit = evaluation_limit(options.stop)
         # The sample of `best_point` is kept where no call may be left for it.
         self._best, self._keeps_best = NO_SAMPLE, limit < math.inf
         self._active = 0.0  # variables at bounds
@@ -632,7 +632,8 @@ class Run(Iterator[IntermediateResult]):
         no_call_is_left = status is Status.MAX_EVALUATIONS
         if no_call_is_left and (known := self.lowest_known(oracle.lowest)) is not None:
             return known
-        best = Sample(self.best_point) if self._best is NO_SAMPLE else self._best
+        # (Not `_best` in any case: the counts of a run do not depend on who watches it.)
+        best = self._best if self._limit < math.inf else Sample(self.best_point)
         candidates = [last if self.best_point is last.point else best]
         if last.point is not None:  # otherwise the run was interrupted in the middle of a step
             oracle.learn(last)

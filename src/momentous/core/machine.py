@@ -5,7 +5,6 @@ On the host they are Python's and an array library's.  `momentous.jax` has the c
 
 from __future__ import annotations
 
-import functools
 import math
 import operator
 import sys
@@ -124,12 +123,6 @@ class Machine(Arithmetic, Records, Protocol):
     ) -> tuple[Array, float]: ...
     def displaced(self, x: Array, radius: float, seed: int, draw: int, /) -> Array: ...
     def value_noise(self, value: float, /) -> float: ...
-
-    def curvature(
-        self, here: Sample, most: int | None, on_host: FunctionTo[Unchecked], /
-    ) -> Unchecked:
-        """Where L-BFGS keeps so many pairs (None: all of them, as a matrix), still without any, of
-        a run that begins here: on the host, what the function makes of its space."""
 
 
 class BoxMachine(Machine, Protocol):
@@ -262,39 +255,6 @@ class Host(Numbers):
         self, work: Pass, vectors: Sequence[Array], numbers: Sequence[float], skip: int = 0
     ) -> tuple[tuple[Array, ...], tuple[float, ...]]:
         return self.space.compute(work, vectors, numbers, None, skip)[:2]
-
-    def curvature(self, here: Sample, most: int | None, on_host: Callable[[Space], R]) -> R:
-        return on_host(self.space)
-
-
-class ArrayMachine:
-    """What machines share whose numbers are arrays."""
-
-    fuses, fused = False, True
-    penalty: Unchecked = None
-    spent: Unchecked = 2  # as the driver says
-    rounding: float
-    case: Unchecked
-    run: Unchecked
-    but = staticmethod(Numbers.but)
-
-    def switch(
-        self, record: R, index: int, functions: Sequence[FunctionTo[R]], *given: object
-    ) -> R:
-        makes = [functools.partial(function, self, record, *given) for function in functions]
-        branches = [(index == i, make) for i, make in enumerate(makes[:-1])]
-        return self.case(record, *branches, otherwise=makes[-1])  # type: ignore[no-any-return]
-
-    def worked(
-        self, rule: Unchecked, memory: Unchecked, here: Sample, made: Vectors, sums: Sums
-    ) -> Unchecked:
-        ask = rule.ask(self, memory)
-        if not ask.vectors:
-            return (), ()
-        return self.run(rule.work, (here.gradient, *ask.vectors), ask.numbers, skip=1)
-
-    def value_noise(self, value: float) -> float:
-        return 8.0 * self.rounding * abs(value)
 
 
 NUMBERS: Arithmetic = Numbers()

@@ -11,16 +11,15 @@ import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 from jax.extend.core import jaxpr_as_fun
 
-from momentous.core.admission import both_of
-from momentous.core.box import Box
+from momentous.core.box import Box, Sides
 from momentous.core.method import DEFAULT_TOLERANCE, Method
 from momentous.core.penalties import refuse_both
 from momentous.core.status import Status
-from momentous.jax.bounds import tree_of_bounds
-from momentous.jax.driver import Driver
-from momentous.jax.implicit import Function, at_bounds, change_of_solution, changes, no_change
-from momentous.jax.penalties import TreePenalty, as_argument
-from momentous.jax.vectors import Scalar, Tree, number
+from momentous.jax.driver import Driver, Function
+from momentous.jax.flat import Flat, Tree, value_and_aux
+from momentous.jax.implicit import at_bounds, change_of_solution, changes, no_change
+from momentous.jax.machine import number
+from momentous.jax.penalties import CompiledPenalty, as_argument
 from momentous.methods.registry import in_box, method_class
 
 
@@ -28,16 +27,16 @@ class Solution(NamedTuple):
     """What `solve` returns: arrays, so that it can be vmapped and used in compiled code."""
 
     x: Tree  # the solution, with the structure, shapes and dtypes of x0
-    fun: Scalar  # f(x)
-    grad_norm: Scalar  # the Euclidean norm of the gradient there, NaN where a run has failed and
+    fun: jax.Array  # f(x)
+    grad_norm: jax.Array  # the Euclidean norm of the gradient there, NaN where a run has failed and
     # returns a point that it had accepted before
     aux: Any  # what fun has brought along at x (``has_aux=True``)
-    success: Scalar
-    status: Scalar  # a `momentous.Status`, as an integer
-    nit: Scalar  # iterations as `momentous.minimize` counts them
-    nfev: Scalar  # values
-    njev: Scalar  # gradients: every evaluation brings both
-    restarts: Scalar
+    success: jax.Array
+    status: jax.Array  # a `momentous.Status`, as an integer
+    nit: jax.Array  # iterations as `momentous.minimize` counts them
+    nfev: jax.Array  # values
+    njev: jax.Array  # gradients: every evaluation brings both
+    restarts: jax.Array
 
     @property
     def message(self) -> str:
@@ -119,29 +118,19 @@ def solve(
         method = method_class(method)(**parameters)
     if key is None:
         key = jax.random.key(0)
-    x0 = jax.tree.map(floating, x0)
+    flat = Flat(x0)
     if penalty is not None:
         refuse_both(bounds, penalty)
         if hasattr(penalty, "bounds"):
             penalty, bounds = None, tuple(penalty.bounds)
-    sides = None if bounds is None else tree_of_bounds(bounds, x0)
+    sides = None if bounds is None else flat.bounds(bounds)
     if sides is not None or penalty is not None:
         method = in_box(method, "bounds=" if penalty is None else "penalty=")
     term = None if penalty is None else as_argument(penalty)
     args = args if isinstance(args, tuple | list) else (args,)
     run = partial(_solve, fun, method, float(tol), float(rtol), has_aux)
+    x0 = flat.tree(flat.vector)
     return run(x0, args, key, max_evaluations, sides, term)  # type: ignore[no-any-return]
-
-
-def floating(leaf: Any) -> Any:
-    """A leaf as an array of floating-point numbers."""
-    leaf = jnp.asarray(leaf)
-    if jnp.issubdtype(leaf.dtype, jnp.complexfloating):
-        raise TypeError(
-            f"x0 has a leaf of dtype {leaf.dtype}; split it into real and imaginary parts, "
-            "momentous minimises over real numbers only"
-        )
-    return leaf if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf.astype(float)
 
 
 class Problem(NamedTuple):
@@ -156,18 +145,17 @@ class Problem(NamedTuple):
 @partial(jax.jit, static_argnums=(0, 1, 2, 3, 4))
 def _solve(
     fun: Callable[..., Any], method: Method, tol: float, rtol: float, has_aux: bool, x0: Tree,
-    args: tuple[Any, ...], key: Any, most: Any, sides: tuple[Tree, Tree] | None, term: Any,
+    args: tuple[Any, ...], key: Any, most: Any, sides: Sides | None, term: Any,
 ) -> Solution:  # fmt: skip
-    def with_aux(x: Tree, args: tuple[Any, ...]) -> tuple[Scalar, Any]:
-        found = fun(x, *args)
-        if not has_aux:
-            return found, None
-        value, aux = both_of(found, "with has_aux=True fun must return (value, aux)")
-        return value, aux
+    flat = Flat(x0)
+
+    def with_aux(x: jax.Array, args: tuple[Any, ...]) -> tuple[jax.Array, Any]:
+        found = fun(flat.tree(x), *args)
+        return value_and_aux(found) if has_aux else (found, None)
 
     # What fun reads besides its arguments is an argument, too: it may be mapped, or differentiated.
-    program, shapes = jax.make_jaxpr(with_aux, return_shape=True)(x0, args)
-    value, aux = shapes
+    program, shapes = jax.make_jaxpr(with_aux, return_shape=True)(flat.vector, args)
+    value, _ = shapes
     is_array = isinstance(value, jax.ShapeDtypeStruct)
     if not is_array or value.shape != () or not jnp.issubdtype(value.dtype, jnp.floating):
         kind = f"{value.dtype}{list(value.shape)}" if is_array else f"a {type(value).__name__}"
@@ -176,26 +164,27 @@ def _solve(
             + ("" if has_aux else ", or a pair with has_aux=True")
         )
 
-    def function(x: Tree, given: Any) -> tuple[Scalar, Any]:
+    def function(x: jax.Array, given: Any) -> tuple[jax.Array, Any]:
         consts, args = given
         leaves = jaxpr_as_fun(program.replace(consts=consts))(*jax.tree.leaves((x, args)))
         return jax.tree.unflatten(jax.tree.structure(shapes), leaves)  # type: ignore[no-any-return]
 
-    problem = Problem(function, method, tol, rtol)
-    return _solution(problem, x0, (list(program.consts), args), key, most, sides, term, aux)
+    problem, given = Problem(function, method, tol, rtol), (list(program.consts), args)
+    found = _solution(problem, flat.vector, given, key, most, sides, term)
+    return found._replace(x=flat.tree(found.x))
 
 
 def _solution(
-    problem: Problem, x0: Tree, given: Any, key: Any, most: Any, sides: Any, term: Any, aux: Any
+    problem: Problem, x0: jax.Array, given: Any, key: Any, most: Any, sides: Sides | None, term: Any
 ) -> Solution:
     """In a loop of its own for many runs at once: see `Compiled.lanes`."""
 
     def run(
-        lanes: bool, x0: Tree, given: Any, key: Any, most: Any, sides: Any, term: Any
+        lanes: bool, x0: jax.Array, given: Any, key: Any, most: Any, sides: Sides | None, term: Any
     ) -> Solution:
         fun, method, tol, rtol = problem
         box = None if sides is None else Box(*sides)
-        penalty = None if term is None else TreePenalty(term)
+        penalty = None if term is None else CompiledPenalty(term)
         driver = Driver(
             method, fun, given, x0, rtol=rtol, atol=tol, key=key, lanes=lanes, box=box,
             penalty=penalty,
@@ -204,13 +193,11 @@ def _solution(
             x0 = box.clip(driver.m, x0)
         if penalty is not None:
             x0 = penalty.start(driver.m, x0)
-        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), aux)
-        # As `minimize` does, it looks at x0 in any case.
-        state = driver.finished(driver.run(driver.begin(x0, nothing), jnp.maximum(most, 1)))
-        sample, size, brought = state.shown
+        found = driver.run(driver.begin(x0), most)
+        (sample, size, aux), count = found.known, found.evaluations
         return Solution(
-            sample.point, sample.value, size, brought, state.succeeded, state.status,
-            state.iterations, state.evaluations, state.evaluations, state.restarts,
+            sample.point, sample.value, size, aux, found.succeeded, found.status,
+            found.iterations, count, count, found.restarts,
         )  # fmt: skip
 
     one = custom_vmap(partial(run, False))
@@ -228,9 +215,9 @@ def _solution(
         found, given, change = smooth(*primals), primals[1], tangents[1]
         x, good = found.x, found.success & (term is None)
         held = None if primals[4] is None else at_bounds(x, primals[4], tangents[4])
-        dx, daux, _ = change_of_solution(problem.fun, x, given, change, good, held)
+        dx, daux = change_of_solution(problem.fun, x, given, change, good, held)
         # The gradient is zero there: that x moves changes no value, but where it is at a bound.
-        along = jax.tree.map(jnp.zeros_like, x) if held is None else held[1]
+        along = jnp.zeros_like(x) if held is None else held[1]
         value = jax.jvp(lambda *of: problem.fun(*of)[0], (x, given), (along, change))[1]
         # By products, which are NaN in reverse mode, too; a choice between numbers is 0 there.
         value = number(value * jnp.where(good, 1.0, jnp.nan))

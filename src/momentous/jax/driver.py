@@ -1,7 +1,7 @@
 """The driver of rules in compiled code: one evaluation of the function per turn.
 
 Every place where the function is called is compiled on its own, and under ``vmap`` all of them run
-all the time: so there is one.
+all the time: so there is one in a turn, and one before the first.
 """
 
 from __future__ import annotations
@@ -15,40 +15,35 @@ import jax.numpy as jnp
 from momentous.core import stopping
 from momentous.core.acceptance import final_limit, rises
 from momentous.core.box import Box
+from momentous.core.method import Method
 from momentous.core.oracle import Sample
-from momentous.core.rule import RUNNING, Ask, Goal, Rule
+from momentous.core.rule import RUNNING, Goal, Rule
 from momentous.core.status import OUTPUTS, SUCCESSES, Status, is_one_of
-from momentous.jax import vectors
-from momentous.jax.machine import Compiled
-from momentous.jax.vectors import Scalar, Tree, number, select
-from momentous.methods.classical.curvature import ArrayCurvature
+from momentous.jax.machine import Compiled, inner, norm, number, select
+from momentous.jax.penalties import CompiledPenalty
 
-UNBOUNDED = int(Status.UNBOUNDED)
+Function = Callable[[jax.Array, Any], tuple[jax.Array, Any]]  # (x, args) -> value, aux
 
 
 class Known(NamedTuple):
     """What is known of a point."""
 
     sample: Sample
-    size: Scalar  # of its gradient, by the norm that the tolerance is for
+    size: jax.Array  # of its gradient, by the norm that the tolerance is for
     aux: Any  # what the function has brought along
 
-
-class Start(NamedTuple):
-    """The scale of a run: what is known at x0."""
-
-    value: Scalar
-    norm: Scalar
-    size: Scalar  # of x0
+    def without_gradient(self) -> Known:
+        sample = self.sample
+        return self._replace(sample=Sample(sample.point, sample.value, None, sample.grad_norm))
 
 
 class Rest(NamedTuple):
     """Does a run rest at one value?"""
 
-    level: Scalar  # iterations in a row whose values differ by no more than their noise ...
-    value: Scalar  # ... from this one
-    norm: Scalar  # the smallest of the gradients so far, and in which iteration
-    iteration: Scalar
+    level: jax.Array  # iterations in a row whose values differ by no more than their noise ...
+    value: jax.Array  # ... from this one
+    norm: jax.Array  # the smallest of the gradients so far, and in which iteration
+    iteration: jax.Array
 
 
 class State(NamedTuple):
@@ -57,32 +52,40 @@ class State(NamedTuple):
     memory: Any  # the rule's
     shown: Known  # the point that was reported last
     last: Known | None  # the one that was evaluated last, for a rule that asks for it again
-    tol: Scalar
-    start: Start
+    tol: jax.Array
+    start_value: jax.Array
+    start_norm: jax.Array
+    start_size: jax.Array  # |x0|
     rest: Rest | None  # for a rule that may end at the noise of values
-    evaluations: Scalar  # values and gradients, one of each
-    started: Scalar  # is all known that the first iteration needs?
-    iterations: Scalar  # as `momentous.minimize` counts them
-    restarts: Scalar  # epochs that have ended, those that were discarded included
-    status: Scalar  # RUNNING or a `Status`
+    evaluations: jax.Array  # values and gradients, one of each
+    started: jax.Array  # is all known that the first iteration needs?
+    iterations: jax.Array  # as `momentous.minimize` counts them
+    restarts: jax.Array  # epochs that have ended, those that were discarded included
+    status: jax.Array  # RUNNING or a `Status`
+
+
+class Found(NamedTuple):
+    """What a run returns."""
+
+    known: Known
+    evaluations: jax.Array
+    iterations: jax.Array
+    restarts: jax.Array
+    status: jax.Array
 
     @property
-    def runs(self) -> Scalar:
-        return self.status == RUNNING
-
-    @property
-    def succeeded(self) -> Scalar:
-        return is_one_of(self.status, SUCCESSES)
+    def succeeded(self) -> jax.Array:
+        return jnp.asarray(is_one_of(self.status, SUCCESSES))
 
 
 class Driver:
-    """A rule at a function ``fun(x, args) -> (value, aux)``."""
+    """A rule at a function."""
 
     def __init__(
-        self, method: Any, fun: Callable[[Tree, Any], tuple[Scalar, Any]], args: Any, x0: Tree, *,
-        rtol: float, atol: float, key: Any = None, norm: Callable[[Tree], Scalar] | None = None,
+        self, method: Method, fun: Function, args: Any, x0: jax.Array, *, rtol: float, atol: float,
+        key: Any = None, norm: Callable[[jax.Array], jax.Array] | None = None,
         forward: bool = False, lanes: bool = False, box: Box | None = None,
-        penalty: Any = None,
+        penalty: CompiledPenalty | None = None,
     ):  # fmt: skip
         if not isinstance(method, Rule):
             from momentous.methods.registry import rules
@@ -98,154 +101,146 @@ class Driver:
         self.m = Compiled(x0, jax.random.key(0) if key is None else key, lanes, box, args)
         self.m.penalty = penalty
 
-    def begin(self, x0: Tree, aux: Any) -> State:
-        """Before the first turn; ``aux`` has the shapes of what the function brings along."""
-        unknown, nothing = number(jnp.inf), jnp.asarray(0)
-        first = Known(Sample(x0, unknown, x0, unknown), unknown, aux)
-        shape = jax.eval_shape(lambda: self._first(first.sample, unknown))
-        memory = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
-        last = None if self.rule.ask(self.m, memory).again is False else first
-        limit = self.rule.rise_limit(self.m, memory, first.sample)
-        if limit is None or limit.reference.gradient is None:
-            first = _without_gradient(first)  # nobody asks for it
-        start = Start(unknown, unknown, vectors.norm(x0))
-        rest = Rest(nothing, unknown, unknown, nothing) if self.rule.ends_at_noise else None
-        state = State(
-            memory, first, last, number(self.atol), start, rest, nothing, jnp.asarray(False),
-            nothing, nothing, jnp.asarray(RUNNING),
-        )  # fmt: skip
-        return jax.tree.map(self.m.varying, state)  # type: ignore[no-any-return]
-
-    def _first(self, here: Sample, tol: Any) -> Any:
-        memory = self.rule.begin(self.m, here, Goal(self.atol))
-        memory = self.rule.with_tolerance(self.m, memory, tol)  # known with the first gradient
-        return jax.tree.map(self.m.strong, memory)
-
-    def after_one(self, state: State) -> State:
-        """One evaluation further."""
-        first, m, rule = state.evaluations == 0, self.m, self.rule
-        ask: Ask = rule.ask(m, state.memory)
-        point = select(first, state.shown.sample.point, ask.point)
-        again: Any = jnp.asarray(False)
-        if state.last is None:
-            known = self._evaluated(point)
-        else:
-            again = ask.again & ~first
-            known = self._unless(again, state.last, point)
-        here, size = known.sample, known.size
-        tol = state.tol
+    def begin(self, x0: jax.Array) -> State:
+        """After the evaluation at x0."""
+        m, rule, known = self.m, self.rule, self._evaluate(x0)
+        here, zero = known.sample, jnp.asarray(0)
+        tol = number(self.atol)
         if self.rtol:
-            tol = jnp.where(first, self.atol + self.rtol * size, tol)
+            tol = tol + self.rtol * known.size
+        memory = rule.with_tolerance(m, rule.begin(m, here, Goal(self.atol)), tol)
+        memory = jax.tree.map(m.strong, memory)  # as it is in turns: nothing in it is known
+        last = None if rule.ask(m, memory).again is False else known
+        limit = rule.rise_limit(m, memory, here)
+        if limit is None or limit.reference.gradient is None:
+            known = known.without_gradient()  # nobody asks for it
+        infinity = number(jnp.inf)
+        state = State(
+            memory, known, last, tol, here.value, here.grad_norm, norm(x0),
+            Rest(zero, infinity, infinity, zero) if rule.ends_at_noise else None,
+            zero + 1, jnp.asarray(False), zero, zero,
+            jnp.where(_is_usable(here), RUNNING, int(Status.NON_FINITE)),
+        )  # fmt: skip
+        return jax.tree.map(m.strong, self._commit(state))  # type: ignore[no-any-return]
 
-        m.spent = 2 * (state.evaluations + jnp.logical_not(again))
+    def turn(self, state: State) -> State:
+        """One evaluation further."""
+        m, rule = self.m, self.rule
+        ask = rule.ask(m, state.memory)
+        again: Any = False
+        if state.last is None:
+            known = self._evaluate(ask.point)
+        else:
+            again = ask.again
+            known = self._unless(again, state.last, ask.point)
+        here, evaluations = known.sample, state.evaluations + jnp.logical_not(again)
+        m.spent = 2 * evaluations
+        memory = rule.write(m, rule.tell(m, state.memory, here, *m.run_pass(rule, ask, here)))
+        memory = jax.tree.map(m.strong, memory)
+        shown = known if state.shown.sample.gradient is not None else known.without_gradient()
+        return self._commit(
+            state._replace(
+                memory=memory,
+                shown=select(memory.outcome.shows & _is_usable(here), shown, state.shown),
+                last=None if state.last is None else known,
+                evaluations=evaluations,
+            )
+        )
 
-        def told() -> Any:
-            made, sums = m.worked(rule, state.memory, here, (), ())
-            return rule.tell(m, state.memory, here, made, sums)
-
-        def is_store(item: Any) -> bool:
-            return isinstance(item, ArrayCurvature)
-
-        def begun() -> Any:
-            # Stores begin with zeros, as they are: in a branch they would be copied.
-            return jax.tree.map(
-                lambda new, old: m.but(old, way=new.way) if is_store(new) else new,
-                self._first(here, tol), state.memory, is_leaf=is_store,
-            )  # fmt: skip
-
-        memory = m.case(state.memory, (first, begun), otherwise=told)
-        memory = jax.tree.map(m.strong, rule.write(m, memory))
-        outcome = memory.outcome
-        usable = jnp.isfinite(here.value) & jnp.isfinite(here.grad_norm)
-        shown = known if state.shown.sample.gradient is not None else _without_gradient(known)
-        shown = select(first | outcome.shows & usable, shown, state.shown)
-        ended = outcome.ended
+    def _commit(self, state: State) -> State:
+        """Where an iteration has ended: counts, and whether the run ends."""
+        memory, shown, status = state.memory, state.shown.sample, state.status
+        outcome, ended = memory.outcome, memory.outcome.ended
         iterations = state.iterations + (ended & state.started)
-        start = state.start
-        start = select(first, Start(here.value, here.grad_norm, start.size), start)
         rest, rests = state.rest, False
         if rest is not None:
-            rest = select(ended, self._rest(rest, memory, shown.sample, iterations), rest)
+            rest = select(ended, self._rest(rest, memory, shown, iterations), rest)
             rests = stopping.rests(rest.level, iterations - rest.iteration)
-        status = state.status
         for condition, reason in (
-            (self._may_end(memory, shown, tol) & ended, int(Status.CONVERGED)),
-            (first & ~usable, int(Status.NON_FINITE)),
-            (ended & self._unbounded(memory, shown.sample, start, iterations), UNBOUNDED),
-            (ended, outcome.status),
-            (ended & rests, int(Status.NO_PROGRESS)),
+            (self._may_end(state), int(Status.CONVERGED)),
+            (self._unbounded(state, iterations), int(Status.UNBOUNDED)),
+            (True, outcome.status),
+            (rests, int(Status.NO_PROGRESS)),
         ):
-            status = jnp.where((status == RUNNING) & condition, reason, status)
-        return State(
-            memory, shown, None if state.last is None else known, tol, start, rest, m.spent // 2,
-            state.started | ended, iterations,
-            state.restarts + ended * m.restarts(outcome.events), status,
-        )  # fmt: skip
+            status = jnp.where((status == RUNNING) & ended & condition, reason, status)
+        return state._replace(
+            rest=rest,
+            started=state.started | ended,
+            iterations=iterations,
+            restarts=state.restarts + ended * self.m.restarts(outcome.events),
+            status=status,
+        )
 
-    def _rest(self, rest: Rest, memory: Any, shown: Sample, iterations: Scalar) -> Rest:
+    def _rest(self, rest: Rest, memory: Any, shown: Sample, iterations: jax.Array) -> Rest:
         noise, less = self.rule.noise(memory), shown.grad_norm < rest.norm
         smallest = select(less, (shown.grad_norm, iterations), (rest.norm, rest.iteration))
         level = stopping.count_level(self.m, rest.level, rest.value, shown.value, noise)
         return Rest(*level, *smallest)
 
-    def _unbounded(self, memory: Any, shown: Sample, start: Start, iterations: Scalar) -> Scalar:
+    def _unbounded(self, state: State, iterations: jax.Array) -> Any:
         """As `momentous.core.stopping.unbounded` has it."""
-        m, accepted = self.m, self.rule.accepted(memory)
+        m, shown, accepted = self.m, state.shown.sample, self.rule.accepted(state.memory)
         risen = shown.value > accepted.value
-        value, norm = select(
+        value, grad_norm = select(
             risen, (accepted.value, accepted.grad_norm), (shown.value, shown.grad_norm)
         )
-        fall = start.value - value
+        fall = state.start_value - value
 
         def look() -> Any:
             point = select(risen, accepted.point, shown.point)
-            square = vectors.inner(point, point)
-            scale = abs(start.value), start.norm, jnp.maximum(1.0, start.size)
-            down = stopping.falls_for_ever(m, *scale, fall, norm, square)
+            square = inner(point, point)
+            length = jnp.maximum(1.0, state.start_size)
+            scale = abs(state.start_value), state.start_norm, length
+            down = stopping.falls_for_ever(m, *scale, fall, grad_norm, square)
             return down | stopping.overflows(square, m.largest)
 
-        far = fall > stopping.DIVERGENCE_FACTOR * start.norm
+        far = fall > stopping.DIVERGENCE_FACTOR * state.start_norm
         return m.case(jnp.asarray(False), (far | (iterations % 32 == 0), look))
 
-    def run(self, state: State, most: Any) -> State:
-        """Until the run ends, or has taken so many evaluations; in lanes, until all have."""
-        m = self.m
-
-        def goes_on(state: State) -> Scalar:
-            return state.runs & (state.evaluations < most)
-
-        def turn(state: State) -> State:
-            if not m.lanes:
-                return self.after_one(state)
-            all_lanes, m.mask = m.mask, goes_on(state)
-            after = select(m.mask, self.after_one(state), state)
-            m.mask = all_lanes
-            return after  # type: ignore[no-any-return]
-
-        return jax.lax.while_loop(lambda state: m.any(goes_on(state)), turn, state)  # type: ignore[no-any-return]
-
-    def _may_end(self, memory: Any, shown: Known, tol: Scalar) -> Any:
+    def _may_end(self, state: State) -> Any:
         """Is the gradient small where f has not risen?"""
         if not self.rule.stops_at_tolerance:
             return False
-        small = (shown.size <= tol) & jnp.isfinite(shown.sample.value)
-        limit = self.rule.rise_limit(self.m, memory, shown.sample)
+        shown = state.shown.sample
+        small = (state.shown.size <= state.tol) & jnp.isfinite(shown.value)
+        limit = self.rule.rise_limit(self.m, state.memory, shown)
         if limit is None:
             return small
-        return self.m.case(jnp.asarray(False), (small, lambda: ~rises(self.m, shown.sample, limit)))
+        return self.m.case(jnp.asarray(False), (small, lambda: ~rises(self.m, shown, limit)))
 
-    def _unless(self, again: Scalar, last: Known, point: Tree) -> Known:
+    def run(self, state: State, most: Any) -> Found:
+        """Until the run ends, or has taken so many evaluations; in lanes, until all have."""
+        m = self.m
+
+        def goes_on(state: State) -> jax.Array:
+            return (state.status == RUNNING) & (state.evaluations < most)
+
+        if not m.lanes:
+            return self.finish(jax.lax.while_loop(goes_on, self.turn, state))
+
+        def turn(carry: tuple[State, jax.Array, Found]) -> tuple[State, jax.Array, Found]:
+            # What a lane has found is kept apart: nobody looks at what becomes of its state.
+            state, m.mask, found = carry
+            after = self.turn(state)
+            ends = jnp.logical_not(goes_on(after))
+            found = m.case(found, (ends, lambda: self.finish(after)))
+            return after, m.mask & ~ends, found
+
+        begun = state, goes_on(state), self.finish(state)
+        return jax.lax.while_loop(lambda carry: m.any(carry[1]), turn, begun)[2]  # type: ignore[no-any-return]
+
+    def _unless(self, again: Any, last: Known, point: jax.Array) -> Known:
         """What was evaluated last, where it is asked for again."""
         if not self.m.lanes:
-            return jax.lax.cond(again, lambda: last, lambda: self._evaluated(point))  # type: ignore[no-any-return]
-        return select(again, last, self._evaluated(point))  # type: ignore[no-any-return]
+            return jax.lax.cond(again, lambda: last, lambda: self._evaluate(point))  # type: ignore[no-any-return]
+        return select(again, last, self._evaluate(point))
 
-    def _evaluated(self, point: Tree) -> Known:
-        box = self.m.box
+    def _evaluate(self, point: jax.Array) -> Known:
+        box, penalty = self.m.box, self.m.penalty
         if box is not None:  # never outside; rules ask inside, and there this changes nothing
             point = box.clip(self.m, point)
 
-        def fun(y: Tree) -> tuple[Scalar, Any]:
+        def fun(y: jax.Array) -> tuple[jax.Array, Any]:
             return self.fun(y, self.args)
 
         if self.forward:
@@ -253,7 +248,7 @@ class Driver:
             gradient, _ = jax.jacfwd(fun, has_aux=True)(point)
         else:
             (value, aux), gradient = jax.value_and_grad(fun, has_aux=True)(point)
-        value, penalty = number(value), self.m.penalty
+        value = number(value)
         if penalty is not None:
             value = value + penalty.total(self.m, point)
             gradient = penalty.smooth(self.m, point, gradient)
@@ -263,21 +258,23 @@ class Driver:
         size = length if self.norm is None else number(self.norm(gradient))
         return Known(Sample(point, value, gradient, length), size, aux)
 
-    def _length(self, gradient: Tree) -> Scalar:
+    def _length(self, gradient: jax.Array) -> jax.Array:
         """Its norm, in one pass where squares are numbers of full precision."""
-        square, numbers = vectors.inner(gradient, gradient), jnp.finfo(vectors.wide())
+        square, numbers = inner(gradient, gradient), jnp.finfo(self.m.wide)
         safe = (square > float(numbers.tiny) / float(numbers.eps)) & jnp.isfinite(square)
-        return self.m.case(jnp.sqrt(square), (~safe, lambda: vectors.norm(gradient)))
+        return self.m.case(jnp.sqrt(square), (~safe, lambda: norm(gradient)))
 
-    def finished(self, state: State) -> State:
+    def finish(self, state: State) -> Found:
         """What a run returns: the point reported last or, where the run has not succeeded, the last
         accepted one if that is lower."""
-        accepted, shown = self.rule.accepted(state.memory), state.shown
-        limit = final_limit(self.m, accepted, state.start.value, self.rule.noise(state.memory))
-        risen = is_one_of(state.status, SUCCESSES & OUTPUTS) & rises(self.m, shown.sample, limit)
-        status = jnp.where(risen, int(Status.OBJECTIVE_ROSE), state.status)
-        state = state._replace(status=status)
-        lower = ~state.succeeded & (accepted.value < shown.sample.value)
+        m, accepted, shown, status = (
+            self.m, self.rule.accepted(state.memory), state.shown, state.status,
+        )  # fmt: skip
+        limit = final_limit(m, accepted, state.start_value, self.rule.noise(state.memory))
+        risen = is_one_of(status, SUCCESSES & OUTPUTS) & rises(m, shown.sample, limit)
+        status = jnp.where(risen, int(Status.OBJECTIVE_ROSE), status)
+        fails = ~is_one_of(status, SUCCESSES)
+        lower = fails & (accepted.value < shown.sample.value)
         aux = shown.aux
         if jax.tree.leaves(aux):
             aux = jax.lax.cond(lower, lambda: self.fun(accepted.point, self.args)[1], lambda: aux)
@@ -287,9 +284,9 @@ class Driver:
         size = jnp.where(lower, jnp.nan, shown.size)
         # A run that still goes on when its evaluations are spent has ended by that.
         status = jnp.where(status == RUNNING, int(Status.MAX_EVALUATIONS), status)
-        return state._replace(shown=Known(Sample(point, value), size, aux), status=status)
+        known = Known(Sample(point, value, None, size), size, aux)
+        return Found(known, state.evaluations, state.iterations, state.restarts, status)
 
 
-def _without_gradient(known: Known) -> Known:
-    point, value, norm = known.sample.point, known.sample.value, known.sample.grad_norm
-    return known._replace(sample=Sample(point, value, None, norm))
+def _is_usable(here: Sample) -> jax.Array:
+    return jnp.isfinite(here.value) & jnp.isfinite(here.grad_norm)

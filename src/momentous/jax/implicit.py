@@ -14,70 +14,64 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
 
-from momentous.jax import vectors
-from momentous.jax.vectors import Scalar, Tree, number
-
-Function = Callable[[Tree, Any], tuple[Scalar, Any]]  # (x, given) -> value, aux
+from momentous.core.box import Sides
+from momentous.jax.driver import Function
+from momentous.jax.machine import inner, number
 
 # A curvature below so many units of rounding of the largest is none.
 FLAT = 64.0
 
 
 def change_of_solution(
-    fun: Function, x: Tree, given: Any, change: Any, is_solution: Any, held: Any = None
-) -> tuple[Tree, Any, Any]:
-    """dx and d(aux) where the arguments change by ``change``, and whether there is such a
-    derivative: x must be a solution, and its Hessian positive definite.  Elsewhere they are NaN.
+    fun: Function, x: jax.Array, given: Any, change: Any, is_solution: jax.Array,
+    held: tuple[jax.Array, jax.Array] | None = None,
+) -> tuple[jax.Array, Any]:  # fmt: skip
+    """dx and d(aux) where the arguments change by ``change``; NaN where there is no such
+    derivative: x must be a solution, and its Hessian positive definite.
 
     ``held`` is what `at_bounds` says: variables at bounds go where these go, and the Hessian is
     that of the others.  That their multipliers are not 0 is taken for granted."""
 
-    def gradient(x: Tree, given: Any) -> Tree:
+    def gradient(x: jax.Array, given: Any) -> jax.Array:
         return jax.grad(fun, has_aux=True)(x, given)[0]
 
-    flat, unflatten = ravel_pytree(x)  # one vector: JAX transposes no solve for a part of a tree
+    def whole_product(v: jax.Array) -> jax.Array:
+        return jax.jvp(lambda x: gradient(x, given), (x,), (v,))[1]
 
-    def whole_product(v: Any) -> Any:
-        return ravel_pytree(jax.jvp(lambda x: gradient(x, given), (x,), (unflatten(v),))[1])[0]
-
-    product, along = whole_product, None
+    product, pull = whole_product, jax.jvp(lambda given: gradient(x, given), (given,), (change,))[1]
     if held is not None:
-        at, along = (ravel_pytree(part)[0] for part in held)
+        at, along = held
+        pull = jnp.where(at, -along, pull + whole_product(along))
 
-        def product(v: Any) -> Any:
+        def product(v: jax.Array) -> jax.Array:
             return jnp.where(at, v, whole_product(jnp.where(at, 0.0, v)))
 
-    drawn = jax.random.normal(jax.random.key(0), flat.shape, flat.dtype)
+    drawn = jax.random.normal(jax.random.key(0), x.shape, x.dtype)
     smooth = is_solution & conjugate_gradients(product, drawn)[1]
-    pull = jax.jvp(lambda given: gradient(x, given), (given,), (change,))[1]
-    pull = ravel_pytree(pull)[0]
-    if along is not None:
-        pull = jnp.where(at, -along, pull + whole_product(along))
     moved = jax.lax.custom_linear_solve(
         product, pull, lambda of, b: conjugate_gradients(of, b)[0], symmetric=True
     )
-    dx = unflatten(moved * jnp.where(smooth, -1.0, jnp.nan).astype(flat.dtype))
-    daux = jax.jvp(lambda *of: fun(*of)[1], (x, given), (dx, change))[1]
-    return dx, daux, smooth
+    dx = moved * jnp.where(smooth, -1.0, jnp.nan).astype(x.dtype)
+    return dx, jax.jvp(lambda *of: fun(*of)[1], (x, given), (dx, change))[1]
 
 
-def at_bounds(x: Tree, sides: tuple[Tree, Tree], changes: tuple[Tree, Tree]) -> tuple[Tree, Tree]:
+def at_bounds(x: jax.Array, sides: Sides, changes: Sides) -> tuple[jax.Array, jax.Array]:
     """Which variables are at bounds, and how x changes with these alone."""
-    (lower, upper), (down, up) = sides, changes
-    held = jax.tree.map(lambda x, low, high: (x <= low) | (x >= high), x, lower, upper)
-
-    def change(x: Any, low: Any, down: Any, high: Any, up: Any) -> Any:
-        return jnp.where(x <= low, down, jnp.where(x >= high, up, 0.0)).astype(x.dtype)
-
-    return held, jax.tree.map(change, x, lower, down, upper, up)
+    low, high = x <= sides.lb, x >= sides.ub
+    along = jnp.where(low, changes.lb, jnp.where(high, changes.ub, 0.0))
+    return low | high, along.astype(x.dtype)
 
 
-def conjugate_gradients(product: Callable[[Any], Any], b: Any) -> tuple[Any, Scalar]:
+def conjugate_gradients(
+    product: Callable[[jax.Array], jax.Array], b: jax.Array
+) -> tuple[jax.Array, jax.Array]:
     """u with H u = b, and whether it was found, along directions of positive curvature; NaN where
     it was not, or where b is NaN."""
-    inner, combine = vectors.inner, vectors.combination
+
+    def combine(a: jax.Array, weight: jax.Array, b: jax.Array) -> jax.Array:
+        return a + weight.astype(b.dtype) * b
+
     eps, most = float(jnp.finfo(b.dtype).eps), 100 + 10 * b.size
     goal = eps**1.5 * inner(b, b)
 

@@ -1,32 +1,22 @@
-"""The machine of rules in compiled code: branches are ``lax.switch``, vectors are pytrees."""
+"""The machine of rules in compiled code: branches are ``lax.switch``."""
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.custom_batching import custom_vmap
 from jax.extend.core import jaxpr_as_fun
 from jax.scipy.linalg import solve_triangular
 
+from momentous.core.array_machine import ArrayMachine, Number
 from momentous.core.box import Box
-from momentous.core.machine import ArrayMachine, Branch, R
+from momentous.core.machine import Branch, R
 from momentous.core.oracle import Sample
-from momentous.core.passes import Pass
 from momentous.core.record import RECORDS
-from momentous.core.space import Array
-from momentous.core.status import RESTARTS, EventKind
-from momentous.jax import vectors
-from momentous.jax.vectors import Limits, Tree, select
-from momentous.methods.classical.curvature import ArrayCurvature
-from momentous.methods.classical.matrix import ArrayMatrix
-from momentous.methods.classical.pairs import ArrayPairs
 
 
 def register_records() -> None:
@@ -39,29 +29,50 @@ def register_records() -> None:
 
 
 _REGISTERED: set[type] = set()
-# Events are counted: a `ROLLBACK` as 1 and a `RESTART`, whose epoch is kept, as 1 + KEPT.
-KEPT = 1024
+
+
+def number(value: Number) -> jax.Array:
+    """A number of the dtype of sums, and of all that decides something: the widest that JAX has
+    switched on."""
+    return jnp.asarray(value, float)
+
+
+def inner(a: jax.Array, b: jax.Array) -> jax.Array:
+    """The sum of the products of entries."""
+    wide = jnp.result_type(float)
+    return jnp.sum(a.astype(wide) * b.astype(wide))
+
+
+def norm(a: jax.Array) -> jax.Array:
+    """The Euclidean norm, in units of the largest entry, whose square may overflow: two passes over
+    the vector, and no branch."""
+    largest = number(jnp.max(jnp.abs(a), initial=0.0))
+    unit = jnp.where(largest > 0.0, largest, 1.0)
+    return unit * jnp.sqrt(jnp.sum(jnp.square(a.astype(unit.dtype) / unit)))
+
+
+def select(condition: jax.Array, a: R, b: R) -> R:
+    """Leaf by leaf, of a where the condition holds and of b where not."""
+    return jax.tree.map(lambda p, q: p if p is q else jnp.where(condition, p, q), a, b)  # type: ignore[no-any-return]
 
 
 class Compiled(ArrayMachine):
     """What branches, numbers and vectors are in compiled code."""
 
-    no_events = 0
     xp: Any = jnp
-    device: Any = None
     lanes_shape: tuple[int, ...] = ()
 
     def __init__(
-        self, x0: Tree, key: Any, lanes: bool = False, box: Box | None = None, reads: Any = ()
+        self, x0: jax.Array, key: Any, lanes: bool = False, box: Box | None = None, reads: Any = ()
     ):  # fmt: skip
         register_records()
-        limits = Limits.of(x0)
-        self.rounding, self.largest = limits.rounding, limits.largest
-        self.smallest, self.dimension = limits.smallest, limits.dimension
-        self.wide, self.whole = vectors.wide(), jnp.result_type(int)
-        self.dtype = jnp.result_type(*jax.tree.leaves(x0) or [self.wide])
+        numbers = jnp.finfo(x0.dtype)
+        self.rounding, self.largest = float(numbers.eps) / 2, float(numbers.max)
+        self.dimension, self.dtype, self.shape = x0.size, x0.dtype, x0.shape
+        self.wide, self.whole = jnp.result_type(float), jnp.result_type(int)
         self.tiny = float(jnp.finfo(self.wide).tiny)
-        self.key, self.like, self.box = key, x0, box
+        self.smallest = 1e-150 if self.wide == jnp.float64 else 1e-18
+        self.key, self.box = key, box
         # Do many runs go on at once, under ``vmap``?  And in which of them is the branch taken that
         # is traced?
         self.lanes, self.mask = lanes, jnp.asarray(True)
@@ -143,7 +154,7 @@ class Compiled(ArrayMachine):
                 after[i] = leaf
         return after
 
-    def any(self, condition: Any) -> Any:
+    def any(self, condition: Number) -> Number:
         """Does it hold in a lane?"""
         return _any_lane(condition) if self.lanes else condition
 
@@ -162,40 +173,23 @@ class Compiled(ArrayMachine):
 
         return jaxpr_as_fun(jax.make_jaxpr(trace)()), changes
 
-    def event(self, kind: EventKind, value: Any, happens: Any = True) -> Any:
-        """Restarts are counted; the rest is for a trace, which there is not."""
-        number = 1 + KEPT * (kind is EventKind.RESTART)
-        return jnp.where(happens, number, 0) if kind in RESTARTS else 0
-
-    def restarts(self, events: Any) -> Any:
-        """How many there are."""
-        return events % KEPT
-
-    def restarted(self, events: Any) -> Any:
-        return jnp.asarray(events) >= KEPT
-
     def passed_on(self, ask: Any, rule: Any) -> Any:
         return type(ask)(ask.point, ask.need, ask.again)
 
-    def choose(self, condition: Any, a: Any, b: Any) -> Any:
+    def choose(self, condition: Number, a: Number, b: Number) -> Any:
         """Of two samples, the one without a gradient gets that of the other in its place."""
         if isinstance(a, Sample) and (a.gradient is None) != (b.gradient is None):
             gradient = b.gradient if a.gradient is None else a.gradient
             a, b = (Sample(each.point, each.value, gradient, each.grad_norm) for each in (a, b))
         return select(condition, a, b)
 
-    def same(self, a: Array, b: Array) -> Any:
-        pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
-        return jnp.all(jnp.stack([jnp.all(p == q) for p, q in pairs]))
+    def same(self, a: jax.Array, b: jax.Array) -> jax.Array:
+        return jnp.all(a == b)
 
-    def run(self, work: Pass, given: Sequence[Tree], numbers: Sequence[Any], skip: int = 0) -> Any:
-        made, sums = vectors.run(work, tuple(given), tuple(numbers))
-        return made, sums[skip:]
-
-    def no(self, condition: Any) -> Any:
+    def no(self, condition: Number) -> Number:
         return jnp.logical_not(condition)
 
-    def where(self, condition: Any, a: Any, b: Any) -> Any:
+    def where(self, condition: Number, a: Number, b: Number) -> Number:
         return jnp.where(condition, a, b)
 
     isfinite = staticmethod(jnp.isfinite)
@@ -203,89 +197,56 @@ class Compiled(ArrayMachine):
     maximum = staticmethod(jnp.maximum)
     sqrt = staticmethod(jnp.sqrt)
     power = staticmethod(jnp.power)
-    inner = staticmethod(vectors.inner)
-    norm = staticmethod(vectors.norm)
-    combination = staticmethod(vectors.combination)
-    stepped = staticmethod(vectors.stepped)
+    inner = staticmethod(inner)
+    norm = staticmethod(norm)
 
-    def floor(self, a: Any) -> Any:
+    def column(self, weight: Number) -> Number:
+        return jnp.asarray(weight).astype(self.dtype)
+
+    def floor(self, a: Number) -> Number:
         return jnp.floor(a).astype(int)
 
-    def rounded(self, a: Any, bits: int) -> Any:
+    def rounded(self, a: Number, bits: int) -> Number:
         mantissa, exponent = jnp.frexp(a)
         return jnp.ldexp(jnp.round(mantissa * 2**bits), exponent - bits)
 
-    def distance(self, a: Array, b: Array) -> Any:
-        return jnp.sqrt(vectors.distance_squared(a, b))
-
     # What the pairs of L-BFGS need.
 
-    def curvature(self, here: Sample, most: int | None, on_host: Any) -> ArrayCurvature:
-        if most is None:
-            return ArrayMatrix.unknown(self, here)
-        return ArrayPairs.unknown(self, here, most)
-
-    def needs(self, condition: Any) -> bool:
+    def needs(self, condition: Number) -> bool:
         return True
 
-    def entries(self, vector: Tree) -> Array:
-        leaves = [leaf.reshape(-1).astype(self.dtype) for leaf in jax.tree.leaves(vector)]
-        return leaves[0] if len(leaves) == 1 else jnp.concatenate(leaves)
+    def entries(self, vector: jax.Array) -> jax.Array:
+        return vector.reshape(-1)
 
-    def vector(self, entries: Array) -> Tree:
-        leaves, tree = jax.tree.flatten(self.like)
-        parts = jnp.split(entries, np.cumsum([leaf.size for leaf in leaves])[:-1])
-        pairs = zip(parts, leaves, strict=True)
-        return tree.unflatten([part.reshape(leaf.shape).astype(leaf.dtype) for part, leaf in pairs])
+    def vector(self, entries: jax.Array) -> jax.Array:
+        return entries.reshape(self.shape).astype(self.dtype)
 
-    def widened(self, a: Array) -> Array:
-        return a.astype(self.wide)
-
-    def matmul(self, a: Array, b: Array) -> Array:
+    def matmul(self, a: jax.Array, b: jax.Array) -> jax.Array:
         return jnp.matmul(a, b, precision="highest", preferred_element_type=self.wide)
 
-    def put(self, rows: Array, i: Any, pair: Array, use: Any) -> Array:
+    def put(self, rows: jax.Array, i: Number, pair: jax.Array, use: Number) -> jax.Array:
         before = jax.lax.dynamic_index_in_dim(rows, i, 1, keepdims=False)
         return jax.lax.dynamic_update_index_in_dim(rows, jnp.where(use, pair, before), i, 1)
 
-    def in_pieces(self, work: Callable[..., Any], changed: Any, whole: Array, *given: Any) -> Any:
+    def in_pieces(
+        self, work: Callable[..., Any], changed: Number, whole: jax.Array, *given: Any
+    ) -> Any:
         """The matrices without what the work takes off, as a product; and what else it finds."""
         columns, rows, found = work(self, whole, *given)
         # Sums of products, and not a product of matrices: they are one loop with the difference.
         parts = (columns[..., i, None] * rows[..., None, i, :] for i in range(rows.shape[-2]))
         return whole - sum(parts), found
 
-    def solve(self, matrix: Array, right: Array) -> Array:
+    def solve(self, matrix: jax.Array, right: jax.Array) -> jax.Array:
         return jnp.linalg.solve(matrix, right[..., None])[..., 0]
 
-    def solve_positive(self, matrix: Array, right: Array) -> Array:
+    def solve_positive(self, matrix: jax.Array, right: jax.Array) -> jax.Array:
         """Not numbers where the matrix is not positive definite."""
         lower = jnp.linalg.cholesky(matrix)
         half = solve_triangular(lower, right, lower=True)
         return solve_triangular(lower.T, half, lower=False)
 
     # What bounds need.
-
-    def each(self, formula: Callable[..., Array], *given: Tree) -> Tree:
-        return jax.tree.map(partial(formula, jnp), *given)
-
-    def dot(self, formula: Callable[..., tuple[Array, Array]], *given: Tree) -> Any:
-        columns = zip(*map(jax.tree.leaves, given), strict=True)
-        return sum(vectors.inner(*formula(jnp, *leaves)) for leaves in columns)
-
-    def last(self, a: Tree) -> Tree:
-        leaves, tree = jax.tree.flatten(a)
-        # One more than the place of each entry among all; 0 for those that are zero.
-        ends = [0, *itertools.accumulate(leaf.size for leaf in leaves)]
-        places = [
-            jnp.where(leaf != 0, end + jnp.arange(1, leaf.size + 1).reshape(leaf.shape), 0)
-            for leaf, end in zip(leaves, ends, strict=False)
-        ]
-        last = jnp.max(jnp.stack([jnp.max(place) for place in places]))
-        kept = [
-            jnp.where(place == last, leaf, 0) for leaf, place in zip(leaves, places, strict=True)
-        ]
-        return tree.unflatten(kept)
 
     def repeat(self, record: R, goes_on: Callable[[R], Any], turn: Callable[[R], R]) -> R:
         def one(before: R) -> Any:
@@ -297,25 +258,20 @@ class Compiled(ArrayMachine):
         shapes = jax.eval_shape(begin)
         return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)  # type: ignore[no-any-return]
 
-    def displaced(self, x: Tree, radius: Any, seed: int, draw: Any) -> Tree:
-        leaves, tree = jax.tree.flatten(x)
-        keys = jax.random.split(jax.random.fold_in(self.key, draw), len(leaves) + 1)
-        drawn = [
-            jax.random.normal(key, leaf.shape, leaf.dtype)
-            for key, leaf in zip(keys[1:], leaves, strict=True)
-        ]
-        direction = tree.unflatten(drawn)
-        share = jax.random.uniform(keys[0], dtype=vectors.wide()) ** (1 / max(self.dimension, 1))
+    def displaced(self, x: jax.Array, radius: Number, seed: int, draw: Number) -> jax.Array:
+        of_share, of_direction = jax.random.split(jax.random.fold_in(self.key, draw))
+        direction = jax.random.normal(of_direction, x.shape, x.dtype)
+        share = jax.random.uniform(of_share, dtype=self.wide) ** (1 / max(self.dimension, 1))
         return self.combination(x, radius * share / self.norm(direction), direction)
 
 
 @custom_vmap  # type: ignore[untyped-decorator]
-def _any_lane(condition: Any) -> Any:
+def _any_lane(condition: Number) -> Any:
     return condition
 
 
 @_any_lane.def_vmap  # type: ignore[untyped-decorator]
-def _any_of(size: int, in_batched: list[bool], condition: Any) -> tuple[Any, bool]:
+def _any_of(size: int, in_batched: list[bool], condition: Number) -> tuple[Any, bool]:
     return jnp.any(condition, 0) if in_batched[0] else condition, False
 
 

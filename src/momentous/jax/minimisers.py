@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import optimistix as optx
 
 from momentous.core.method import Method
-from momentous.core.status import Status
+from momentous.core.rule import RUNNING
+from momentous.core.status import SUCCESSES, Status, is_one_of
 from momentous.jax.driver import Driver, State
-from momentous.jax.vectors import Scalar, Tree, select
+from momentous.jax.flat import Flat, Tree
 from momentous.methods.registry import rules
 
 
@@ -23,7 +23,7 @@ class OfGradients(eqx.Module):  # type: ignore[misc]
 
     of: Callable[[Any], Any] = eqx.field(static=True)
 
-    def __call__(self, residuals: Tree) -> Scalar:
+    def __call__(self, residuals: Tree) -> jax.Array:
         raise TypeError(
             "optimistix.root_find minimises the norm of the residuals, which has a kink at the "
             "root: no gradient method ends there. Give the residuals to optimistix.least_squares"
@@ -69,52 +69,57 @@ class AbstractMomentous(optx.AbstractMinimiser):  # type: ignore[misc]
         self.rtol, self.atol, self.norm = rtol, atol, OfGradients(norm)
         self.method = self.kind(**parameters)
 
-    def _driver(self, fn: Any, y: Tree, args: Any, options: dict[str, Any]) -> Driver:
+    def _driver(self, fn: Any, y: Tree, args: Any, options: dict[str, Any]) -> tuple[Driver, Flat]:
         mode = options.get("autodiff_mode", "bwd")
         if mode not in ("fwd", "bwd"):
             raise ValueError(f"options: autodiff_mode={mode!r} must be 'fwd' or 'bwd'")
-        return Driver(
-            self.method, fn, args, y, rtol=self.rtol, atol=self.atol, key=options.get("key"),
-            norm=None if self.norm.of is optx.two_norm else self.norm.of, forward=mode == "fwd",
+        flat, norm = Flat(y), None
+        if self.norm.of is not optx.two_norm:
+            norm = lambda gradient: self.norm.of(flat.tree(gradient))  # noqa: E731
+        driver = Driver(
+            self.method, lambda x, args: fn(flat.tree(x), args), args, flat.vector, rtol=self.rtol,
+            atol=self.atol, key=options.get("key"), norm=norm, forward=mode == "fwd",
         )  # fmt: skip
+        return driver, flat
 
     def init(
         self, fn: Any, y: Tree, args: Any, options: dict[str, Any], f_struct: Any,
         aux_struct: Any, tags: Any,
     ) -> State:  # fmt: skip
-        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), aux_struct)
-        return self._driver(fn, y, args, options).begin(y, nothing)
+        driver, flat = self._driver(fn, y, args, options)
+        return driver.begin(flat.vector)
 
     def step(
         self, fn: Any, y: Tree, args: Any, options: dict[str, Any], state: State, tags: Any
     ) -> tuple[Tree, State, Any]:
-        after = self._driver(fn, y, args, options).after_one(state)
-        # What belongs to the y that came in; the first step evaluates it.
-        aux = select(state.evaluations == 0, after.shown.aux, state.shown.aux)
-        return after.shown.sample.point, after, aux
+        driver, flat = self._driver(fn, y, args, options)
+        after = driver.turn(state)
+        return flat.tree(after.shown.sample.point), after, state.shown.aux
 
     def terminate(
         self, fn: Any, y: Tree, args: Any, options: dict[str, Any], state: State, tags: Any
-    ) -> tuple[Scalar, Any]:
-        results = optx.RESULTS
-        lost = state.status == int(Status.NON_FINITE)
+    ) -> tuple[jax.Array, Any]:
+        results, status = optx.RESULTS, state.status
+        lost = status == int(Status.NON_FINITE)
         failed = results.where(lost, results.nonfinite, results.nonlinear_divergence)
-        fine = state.runs | state.succeeded
-        return ~state.runs, results.where(fine, results.successful, failed)
+        runs = status == RUNNING
+        fine = runs | is_one_of(status, SUCCESSES)
+        return ~runs, results.where(fine, results.successful, failed)
 
     def postprocess(
         self, fn: Any, y: Tree, aux: Any, args: Any, options: dict[str, Any], state: State,
         tags: Any, result: Any,
     ) -> tuple[Tree, Any, dict[str, Any]]:  # fmt: skip
-        state = self._driver(fn, y, args, options).finished(state)
+        driver, flat = self._driver(fn, y, args, options)
+        found = driver.finish(state)
         stats = {
-            "num_iterations": state.iterations,
-            "num_restarts": state.restarts,
-            "num_evaluations": state.evaluations,
-            "grad_norm": state.shown.size,
-            "status": state.status,
+            "num_iterations": found.iterations,
+            "num_restarts": found.restarts,
+            "num_evaluations": found.evaluations,
+            "grad_norm": found.known.size,
+            "status": found.status,
         }
-        return state.shown.sample.point, state.shown.aux, stats
+        return flat.tree(found.known.sample.point), found.known.aux, stats
 
 
 @functools.cache

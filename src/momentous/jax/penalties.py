@@ -8,8 +8,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from momentous.core.box import Entries
 from momentous.core.penalties import L1, Ball, ElasticNet, GroupL2, Penalty, Simplex, check_term
-from momentous.jax.vectors import Tree, number, select
 
 for _cls in (L1, ElasticNet, GroupL2, Simplex, Ball):
     _names = [field.name for field in dataclasses.fields(_cls)]
@@ -40,29 +40,21 @@ def as_argument(term: Any) -> Any:
     return OwnTerm(term) if len(leaves) == 1 and leaves[0] is term else term
 
 
-class TreePenalty(Penalty):
-    """A simple term of a pytree."""
+class CompiledPenalty(Penalty):
+    """A simple term of arrays of JAX."""
 
     __slots__ = ()
 
     def __init__(self, given: Any):
         super().__init__(given.term if isinstance(given, OwnTerm) else given)
 
-    def apply(self, m: Any, function: Any, x: Tree, *others: Any) -> Any:
-        def whole(each: Any, dtype: Any = None) -> Any:
-            leaves = jax.tree.leaves(each)
-            return jnp.asarray(leaves[0], dtype) if len(leaves) == 1 else m.entries(each)
+    def apply(self, m: Entries, function: Any, x: jax.Array, *others: Any) -> jax.Array:
+        made: jax.Array = function(x, *(jnp.asarray(each, x.dtype) for each in others))
+        return made
 
-        leaves, tree = jax.tree.flatten(x)
-        entries = whole(x)
-        made = function(entries, *(whole(each, entries.dtype) for each in others))
-        if not others:  # a value
-            return made
-        return tree.unflatten([made]) if len(leaves) == 1 else m.vector(made)
+    def value(self, m: Entries, x: jax.Array) -> jax.Array:
+        return jnp.asarray(self.apply(m, self.term.value, x), float)
 
-    def value(self, m: Any, x: Tree) -> Any:
-        return number(self.apply(m, self.term.value, x))
-
-    def start(self, m: Any, x0: Tree) -> Tree:
+    def start(self, m: Entries, x0: jax.Array) -> jax.Array:
         """x0, or prox(x0, 1) where the term is infinite there."""
-        return select(jnp.isfinite(self.value(m, x0)), x0, self.prox(m, x0, 1.0))
+        return jnp.where(jnp.isfinite(self.value(m, x0)), x0, self.prox(m, x0, 1.0))

@@ -5,76 +5,17 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
-from weakref import WeakKeyDictionary, ref
 
 import jax
 import jax.numpy as jnp
-from jax.flatten_util import ravel_pytree
 
 from momentous import api
-from momentous.core.box import Sides
-from momentous.core.jitted import is_jitted
 from momentous.core.loop import IntermediateResult, Run
 from momentous.core.result import Result
 from momentous.core.status import Status
 from momentous.display import finish_and_show
-from momentous.jax.bounds import tree_of_bounds
-from momentous.jax.compiled import floating
-from momentous.jax.vectors import Tree
+from momentous.jax.flat import Flat, Tree
 from momentous.scipy_options import of_whole_run
-
-# Jitted functions of flat vectors, made of the user's jitted functions of pytrees.
-_KNOWN: WeakKeyDictionary[Any, dict[Any, Any]] = WeakKeyDictionary()
-
-
-class Flat:
-    """A pytree as one array, and back.
-
-    A tree of one leaf is that leaf, in its shape and spread over devices as it is; of several
-    leaves all entries stand in one vector, of the widest of their dtypes.
-    """
-
-    def __init__(self, x0: Tree):
-        x0 = jax.tree.map(floating, x0)
-        leaves, tree = jax.tree.flatten(x0)
-        if not leaves:
-            raise ValueError("x0 has no arrays in it: there is nothing to minimise over")
-        self.structure = tree, tuple((leaf.shape, str(leaf.dtype)) for leaf in leaves)
-        self.vector: Any
-        self.tree: Callable[[Any], Tree]
-        if len(leaves) == 1:
-            self.vector, self.tree = leaves[0], lambda a: tree.unflatten([a])
-        else:
-            self.vector, self.tree = ravel_pytree(x0)
-
-    def function(self, fun: Callable[..., Any], has_aux: bool) -> Any:
-        """fun as a function of the array; the same one for a jitted function in every run."""
-        if not is_jitted(fun):
-            return self._made(lambda: fun, has_aux)
-        known = _KNOWN.setdefault(fun, {})
-        key = self.structure, has_aux
-        if key not in known:
-            known[key] = jax.jit(self._made(ref(fun), has_aux))
-        return known[key]
-
-    def bounds(self, bounds: Any) -> Sides | None:
-        """Bounds of a pytree as those of the array."""
-        sides = tree_of_bounds(bounds, self.tree(self.vector))
-        return None if sides is None else Sides(*(Flat(side).vector for side in sides))
-
-    def _made(self, fun: Callable[[], Any], has_aux: bool) -> Callable[..., Any]:
-        tree = self.tree
-
-        def of_array(a: Any, *args: Any) -> Any:
-            answer = fun()(tree(a), *args)
-            if has_aux and not (isinstance(answer, tuple | list) and len(answer) == 2):
-                raise TypeError(
-                    "with has_aux=True fun must return (value, aux), but it returned "
-                    f"{type(answer).__name__}"
-                )
-            return answer[0] if has_aux else answer
-
-        return of_array
 
 
 class TreeStep:

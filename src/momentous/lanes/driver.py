@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from momentous.core.acceptance import final_limit, lowest_first, rises, verify_success
+from momentous.core.array_machine import Number
 from momentous.core.machine import Host
 from momentous.core.oracle import Sample
 from momentous.core.record import record
-from momentous.core.rule import RUNNING, Goal, Rule
+from momentous.core.rule import RUNNING, Ask, Goal, Rule
 from momentous.core.space import Array
 from momentous.core.status import Ending, Status
 from momentous.core.step import Report
@@ -42,20 +43,29 @@ class Batch:
 
     memory: Any  # the rule's
     shown: Sample  # the point that was reported last ...
-    has_shown: Any  # ... in the iteration under way
+    has_shown: Number  # ... in the iteration under way
     best: Sample  # the reported point with the smallest gradient
     last: Sample  # the point that was evaluated last
-    start_value: Any
-    start_norm: Any
-    start_size: Any
-    nfev: Any  # evaluations of value and gradient
-    nit: Any
-    best_nit: Any
-    restarts: Any
-    level: Any  # as in `Progress`
-    level_fun: Any
-    started: Any  # is all known that the first iteration needs?
-    code: Any
+    start_value: Number
+    start_norm: Number
+    start_size: Number
+    nfev: Number  # evaluations of value and gradient
+    nit: Number
+    best_nit: Number
+    restarts: Number
+    level: Number  # as in `Progress`
+    level_fun: Number
+    started: Number  # is all known that the first iteration needs?
+    code: Number
+
+
+class Asked(NamedTuple):
+    """One evaluation of every lane."""
+
+    point: Array
+    known: Sample  # what is known there ...
+    free: Number  # ... in these lanes, where nothing is to be evaluated
+    work: Ask  # the pass over the gradient that the rule has asked for, if any
 
 
 class Driver:
@@ -94,7 +104,7 @@ class Driver:
         usable = m.isfinite(here.value) & m.isfinite(here.grad_norm)
         return m.but(batch, code=m.where(usable, batch.code, MAY_END))
 
-    def ask(self, batch: Batch) -> tuple[Array, Sample, Any]:
+    def ask(self, batch: Batch) -> Asked:
         """Where to evaluate; and what is known there, in the lanes for which that is said."""
         m, last = self.m, batch.last
         ask = self.rule.ask(m, batch.memory)
@@ -103,7 +113,7 @@ class Driver:
         if known.point is not None and known.gradient is not None:
             also = m.same(point, known.point) & m.no(free)
             last, free = m.choose(also, known, last), free | also
-        return point, last, free
+        return Asked(point, last, free, Ask(None, vectors=ask.vectors, numbers=ask.numbers))
 
     def sample(self, point: Array, value: Array, gradient: Array) -> Sample:
         """What an evaluation has found."""
@@ -111,13 +121,13 @@ class Driver:
         norm = m.norm(gradient) if box is None else box.size(m, point, gradient)
         return Sample(point, value, gradient, m.where(m.isfinite(value), norm, math.nan))
 
-    def turn(self, batch: Batch, here: Sample, free: Any) -> Batch:
-        """After an evaluation, which was no new one where it was ``free``."""
+    def turn(self, batch: Batch, here: Sample, asked: Asked) -> Batch:
+        """After an evaluation."""
         m, rule = self.m, self.rule
-        nfev = batch.nfev + m.where(free, 0, 1)
+        nfev = batch.nfev + m.where(asked.free, 0, 1)
         m.spent = 2 * nfev
-        made, sums = m.worked(rule, batch.memory, here, (), ())
-        memory = rule.write(m, rule.tell(m, batch.memory, here, made, sums))
+        work = m.run_pass(rule, asked.work, here)
+        memory = rule.write(m, rule.tell(m, batch.memory, here, *work))
         shows, ended = memory.outcome.shows, memory.outcome.ended
         shown = m.choose(shows, here, batch.shown)
         has_shown = batch.has_shown | shows
@@ -162,10 +172,10 @@ class Driver:
         ends = ends | ((nit % 32 == 0) & m.no(m.inner(shown.point, shown.point) < m.largest))
         if rule.ends_at_noise:
             ends = ends | rests(after.level, nit - best_nit)
-        code: Any = m.where(ended & ends, MAY_END, GOES_ON)
+        code: Number = m.where(ended & ends, MAY_END, GOES_ON)
         return m.but(after, code=m.case(code, (small, lambda: self._converged(after, small, code))))
 
-    def _converged(self, batch: Batch, small: Any, code: Any) -> Any:
+    def _converged(self, batch: Batch, small: Number, code: Number) -> Number:
         """May these runs end at a small gradient?  Where f has risen it is not said here."""
         m, rule, shown = self.m, self.rule, batch.shown
         limit = rule.rise_limit(m, batch.memory, shown)
@@ -186,8 +196,6 @@ class Driver:
         """
         space, rule, memory, shown = machine.space, self.rule, lane.memory, lane.shown
         outcome = memory.outcome
-        if hasattr(outcome.events, "listed"):
-            memory.outcome = outcome = Host.but(outcome, events=outcome.events.listed())
         progress = Progress(
             nit=lane.nit, nfev=self.values * lane.nfev, njev=lane.nfev, restarts=lane.restarts,
             grad_norm=shown.grad_norm, start_fun=lane.start_value, start_norm=lane.start_norm,
@@ -200,8 +208,7 @@ class Driver:
         if outcome.status != RUNNING and outcome.ended:
             own = rule.ending(memory, shown, Status(outcome.status))
         report = Report(
-            shown, outcome.step_size, outcome.events, own, rule.accepted(memory),
-            rule.noise(memory), limit,
+            shown, outcome.step_size, (), own, rule.accepted(memory), rule.noise(memory), limit,
         )  # fmt: skip
         if shown.grad_norm <= self.tolerance and limit is not None:
             progress.acceptable = not rises(machine, shown, limit)

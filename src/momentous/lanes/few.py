@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from momentous.core.machine import ArrayMachine, Host
+from momentous.core.array_machine import ArrayMachine
+from momentous.core.machine import Host
 from momentous.core.oracle import Sample
 from momentous.core.rule import Ask
 from momentous.core.space import Array
 from momentous.core.status import RESTARTS, Ending, Event
-from momentous.lanes.driver import GOES_ON, Driver
-from momentous.lanes.run import ManyRun, Piece
+from momentous.lanes.driver import GOES_ON, Asked, Driver
+from momentous.lanes.run import ManyRun
 
 FEW = 16
 
@@ -28,7 +29,7 @@ class Alone(Host):
     """The machine of one problem, whose driver brings value and gradient together."""
 
     __slots__ = ()
-    worked = ArrayMachine.worked
+    worked, run_pass = ArrayMachine.worked, ArrayMachine.run_pass
 
     @staticmethod
     def full(value: Any) -> Any:
@@ -63,7 +64,7 @@ class FewRun(ManyRun):
                 alone = space.machine = Alone(space)
                 alone.fused, machines[id(space)].m = True, alone  # type: ignore[assignment]
             self._drivers.append(machines[id(space)])
-        self._asks: dict[int, tuple[Array, Sample, bool]] = {}  # of those that run
+        self._asks: dict[int, Asked] = {}  # of those that run
 
     def _begin(self) -> None:
         found = self._sample(range(self.total), self.starts)
@@ -85,12 +86,13 @@ class FewRun(ManyRun):
 
     def _turn(self) -> None:
         asks = self._asks
-        wanted = [i for i, (_, _, free) in asks.items() if not free]
-        found = dict(zip(wanted, self._sample(wanted, [asks[i][0] for i in wanted]), strict=True))
+        wanted = [i for i, asked in asks.items() if not asked.free]
+        points = [asks[i].point for i in wanted]
+        found = dict(zip(wanted, self._sample(wanted, points), strict=True))
         with np.errstate(all="ignore"):
-            for i, (_, known, free) in asks.items():
-                here = known if free else found[i]
-                self.batch[i] = self._drivers[i].turn(self.batch[i], here, free)
+            for i, asked in asks.items():
+                here = asked.known if asked.free else found[i]
+                self.batch[i] = self._drivers[i].turn(self.batch[i], here, asked)
         self._look()
 
     def _look(self) -> None:
@@ -103,19 +105,6 @@ class FewRun(ManyRun):
 
     def _finish(self, lanes: np.ndarray, why: Callable[[float], Ending] | None = None) -> None:
         for i in lanes.tolist():
-            lane, driver = self.batch[i], self._drivers[i]
-            ended = driver.finish(lane, driver.m, why)
-            if ended is None:
-                continue
-            ending, at = ended
-            self.endings[i], self.running[i] = ending, False
-            vectors = (at.point, at.gradient, lane.best.point)
-            numbers = (
-                at.value, at.grad_norm, lane.best.grad_norm, lane.nit, lane.nfev, lane.restarts,
-                self.time, int(ending.status),
-            )  # fmt: skip
-            self.pieces.append(
-                Piece(np.array([i]), *(np.array(a)[None] for a in vectors), *map(np.array, [
-                    [number] for number in numbers]))
-            )  # fmt: skip
-            self.batch[i] = None
+            driver = self._drivers[i]
+            if self._finish_one(i, self.batch[i], driver, driver.m, why):
+                self.batch[i] = None

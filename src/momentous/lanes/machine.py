@@ -10,48 +10,21 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import array_api_compat
 import numpy as np
 
+from momentous.core.array_machine import ArrayMachine, Number
 from momentous.core.box import Box, HostBox
-from momentous.core.machine import ArrayMachine, Branch, Host, Numbers, R
-from momentous.core.passes import Pass
-from momentous.core.record import RECORDS, record, shallow_copy
+from momentous.core.machine import Branch, Host, Numbers, R
+from momentous.core.record import RECORDS, shallow_copy
 from momentous.core.space import Array, Space, to_numpy
-from momentous.core.status import RESTARTS, Event, EventKind
-from momentous.methods.classical.matrix import ArrayMatrix
-from momentous.methods.classical.pairs import ArrayPairs
 
 PLAIN = (bool, int, float)
 # Of matrices that are changed at a time.
 PIECE_BYTES = 1 << 20
-
-
-@record
-class Events:
-    """The restarts of an iteration; the rest is for a trace, which there is not."""
-
-    count: Any = 0
-    kept: Any = 0  # those whose epoch is not discarded
-    value: Any = 0.0  # the number that explains them
-
-    def __add__(self, other: Events) -> Events:
-        if self is NO_EVENTS or other is NO_EVENTS:
-            return other if self is NO_EVENTS else self
-        return Events(self.count + other.count, self.kept + other.kept, self.value + other.value)
-
-    def listed(self) -> tuple[Event, ...]:
-        """As the host has them, of one lane."""
-        if not self.count:
-            return ()
-        kind = EventKind.RESTART if self.kept else EventKind.ROLLBACK
-        return (Event(kind, float(self.value)),)
-
-
-NO_EVENTS = Events()
 
 
 class Guesses:
@@ -97,8 +70,7 @@ class Lanes(ArrayMachine):
     ``bounds`` are those of all problems, like the array; `box` has those of the lanes.
     """
 
-    no_events, smallest, tiny = NO_EVENTS, Numbers.smallest, Numbers.tiny
-    penalty = None
+    smallest, tiny = Numbers.smallest, Numbers.tiny
     unbegun = staticmethod(Numbers.unbegun)
 
     def __init__(self, like: Array, *, bounds: Box | None = None):
@@ -150,7 +122,7 @@ class Lanes(ArrayMachine):
             self._hosts[lane] = Host.of(space)
         return self._hosts[lane]
 
-    def full(self, value: Any) -> Array:
+    def full(self, value: Number) -> Array:
         """A number in every lane."""
         dtype = self.wide if isinstance(value, float) else self.whole
         return self.xp.full((self.size,), value, dtype=dtype, device=self.device)
@@ -191,7 +163,7 @@ class Lanes(ArrayMachine):
         self.guesses.skipped.append((key, self.xp.any(mask)))
         return 0, None
 
-    def _merge(self, mask: Any, new: Any, before: Any, result: Any, seen: Any = None) -> Any:
+    def _merge(self, mask: Number, new: Any, before: Any, result: Any, seen: Any = None) -> Any:
         """``result`` with what is new against ``before``, where the mask says so.
 
         What several fields share (a sample, an array) is merged once, and shared again.
@@ -224,42 +196,28 @@ class Lanes(ArrayMachine):
             return kind(*merged) if hasattr(kind, "_fields") else tuple(merged)
         return self._select(mask, new, result)
 
-    def _select(self, mask: Array, a: Any, b: Any) -> Any:
+    def _select(self, mask: Array, a: Number, b: Number) -> Any:
         """Numbers, vectors or matrices, lane by lane."""
         ndim = max(getattr(a, "ndim", 1), getattr(b, "ndim", 1))
         return self.where(mask[(..., *[None] * (ndim - 1))] if ndim > 1 else mask, a, b)
 
-    def choose(self, condition: Any, a: Any, b: Any) -> Any:
+    def choose(self, condition: Number, a: Number, b: Number) -> Any:
         """Of two samples, the one without a gradient gets that of the other in its place."""
         if condition is False:
             return b
         return self._merge(condition, a, b, b)
 
-    # Events, and rules within rules.
-
-    def event(self, kind: EventKind, value: Any, happens: Any = True) -> Events:
-        if kind not in RESTARTS or happens is False:
-            return NO_EVENTS
-        count = self.where(happens, 1, 0)
-        kept = count if kind is EventKind.RESTART else 0
-        return Events(count, kept, self.where(happens, 1.0 * value, 0.0))
-
-    def restarts(self, events: Events) -> Any:
-        """How many there are."""
-        return events.count
-
-    def restarted(self, events: Events) -> Any:
-        return events.kept > 0
+    # Rules within rules.
 
     def passed_on(self, ask: Any, rule: Any) -> Any:
         return type(ask)(ask.point, ask.need, ask.again, ask.known)
 
     # Numbers.  A number of Python's stays one where it can.
 
-    def no(self, condition: Any) -> Any:
+    def no(self, condition: Number) -> Number:
         return not condition if isinstance(condition, bool) else ~condition
 
-    def where(self, condition: Any, a: Any, b: Any) -> Any:
+    def where(self, condition: Number, a: Number, b: Number) -> Number:
         if isinstance(condition, bool) or a is b:
             return a if condition is True or a is b else b
         if isinstance(a, PLAIN) and isinstance(b, PLAIN):
@@ -268,38 +226,38 @@ class Lanes(ArrayMachine):
             a, b = self._number(a, b), self._number(b, a)
         return self.xp.where(condition, a, b)
 
-    def _number(self, value: Any, other: Any = True) -> Array:
+    def _number(self, value: Number, other: Number = True) -> Array:
         """As an array, of the kind that both have room in."""
         kinds = {type(value), type(other)}
         xp = self.xp
         dtype = self.wide if float in kinds else self.whole if int in kinds else xp.bool
         return xp.asarray(value, dtype=dtype, device=self.device)
 
-    def isfinite(self, a: Any) -> Any:
+    def isfinite(self, a: Number) -> Number:
         return math.isfinite(a) if isinstance(a, PLAIN) else self.xp.isfinite(a)
 
-    def minimum(self, a: Any, b: Any) -> Any:
+    def minimum(self, a: Number, b: Number) -> Number:
         """As Python's ``min``, where an argument is NaN too."""
         return self.where(b < a, b, a)
 
-    def maximum(self, a: Any, b: Any) -> Any:
+    def maximum(self, a: Number, b: Number) -> Number:
         return self.where(b > a, b, a)
 
-    def sqrt(self, a: Any) -> Any:
+    def sqrt(self, a: Number) -> Number:
         return math.sqrt(a) if isinstance(a, PLAIN) else self.xp.sqrt(a)
 
-    def power(self, a: Any, b: Any) -> Any:
+    def power(self, a: Number, b: Number) -> Number:
         if self.on_numpy:
             return np.float_power(a, b)  # that of the C library, as Python's is
         a, b = (self._number(x, 1.0) if isinstance(x, PLAIN) else x for x in (a, b))
         return self.xp.astype(a, self.wide) ** self.xp.astype(b, self.wide)
 
-    def floor(self, a: Any) -> Any:
+    def floor(self, a: Number) -> Number:
         if isinstance(a, PLAIN):
             return math.floor(a)
         return self.xp.astype(self.xp.floor(a), self.whole)
 
-    def rounded(self, a: Any, bits: int) -> Any:
+    def rounded(self, a: Number, bits: int) -> Number:
         if isinstance(a, PLAIN):
             return Numbers.rounded(a, bits)
         xp = self.xp if hasattr(self.xp, "frexp") else np
@@ -309,20 +267,20 @@ class Lanes(ArrayMachine):
 
     # Vectors.
 
-    def column(self, weight: Any) -> Any:
+    def column(self, weight: Number) -> Number:
         """A number to be multiplied by the entries of a vector."""
         if isinstance(weight, PLAIN):
             return weight
         return self.xp.astype(weight, self.dtype, copy=False)[..., None]
 
-    def inner(self, a: Array, b: Array) -> Any:
+    def inner(self, a: Array, b: Array) -> Number:
         xp = self.xp
         if a.dtype != self.wide:
             a, b = xp.astype(a, self.wide), xp.astype(b, self.wide)
         # NumPy's is BLAS, lane by lane, as on the host.
         return np.vecdot(a, b) if self.on_numpy else xp.sum(a * b, axis=-1)
 
-    def norm(self, a: Array) -> Any:
+    def norm(self, a: Array) -> Number:
         """Not finite as soon as an entry of ``a`` is not."""
         square = self.inner(a, a)
         root = self.xp.sqrt(square)
@@ -331,34 +289,13 @@ class Lanes(ArrayMachine):
         tiny = square < 1e-290  # squares of tiny entries underflow before the entries do
         return self.case(root, (tiny, lambda: self.xp.sqrt(self._shrunk(a)) * 2.0**-600))
 
-    def _shrunk(self, a: Array) -> Any:
+    def _shrunk(self, a: Array) -> Number:
         return self.inner(a * 2.0**600, a * 2.0**600)
 
-    def distance(self, a: Array, b: Array) -> Any:
-        return self.norm(a - b)
-
-    def combination(self, x: Array, weight: Any, y: Array, z: Array = None) -> Array:
-        if z is None:
-            if isinstance(weight, PLAIN) and abs(weight) == 1.0:
-                return x + y if weight == 1.0 else x - y
-            return y * self.column(weight) + x
-        return (y - z) * self.column(weight) + x
-
-    def stepped(self, x: Array, weight: Any, y: Array, origin: Array) -> tuple[Array, Any]:
-        made = self.combination(x, weight, y)
-        apart = made - origin
-        return made, self.inner(apart, apart)
-
-    def run(
-        self, work: Pass, vectors: Sequence[Array], numbers: Sequence[Any], skip: int = 0
-    ) -> tuple[tuple[Array, ...], tuple[Any, ...]]:
-        made, products = work.formula(*vectors, *map(self.column, numbers))
-        return made, tuple(self.inner(a, b) for a, b in products[skip:])
-
-    def same(self, a: Array, b: Array) -> Any:
+    def same(self, a: Array, b: Array) -> Number:
         return self.xp.all(a == b, axis=-1)
 
-    def displaced(self, x: Array, radius: Any, seed: int, draw: Any) -> Array:
+    def displaced(self, x: Array, radius: Number, seed: int, draw: Number) -> Array:
         """Drawn on the host, as for single runs."""
         draws = np.broadcast_to(to_numpy(draw) if hasattr(draw, "shape") else draw, self.size)
         pairs = zip(to_numpy(x), draws.tolist(), strict=True)
@@ -367,19 +304,9 @@ class Lanes(ArrayMachine):
 
     # What bounds need.
 
-    def each(self, formula: Callable[..., Array], *vectors: Array) -> Array:
-        return formula(self.xp, *vectors)
-
-    def dot(self, formula: Callable[..., tuple[Array, Array]], *vectors: Array) -> Any:
-        return self.inner(*formula(self.xp, *vectors))
-
     def inside(self, x: Array) -> Array:
         """Never outside of the box; rules ask inside, and there this changes nothing."""
         return x if self.box is None else self.box.clip(self, x)
-
-    def last(self, a: Array) -> Array:
-        places = self.xp.where(a != 0.0, self.xp.arange(1, a.shape[-1] + 1, device=self.device), 0)
-        return self.xp.where(places == self.xp.max(places, axis=-1, keepdims=True), a, 0.0)
 
     def repeat(self, record: R, goes_on: Callable[[R], Any], turn: Callable[[R], R]) -> R:
         """The host asks before each turn, on a device too: a turn is many operations."""
@@ -406,25 +333,12 @@ class Lanes(ArrayMachine):
 
     # What the pairs of L-BFGS need.
 
-    def curvature(self, here: Any, most: int | None, on_host: Callable[[Space], Any]) -> Any:
-        m: Any = self  # without what bounds need
-        return ArrayMatrix.unknown(m, here) if most is None else ArrayPairs.unknown(m, here, most)
-
-    def needs(self, condition: Any) -> bool:
+    def needs(self, condition: Number) -> bool:
         """Does it hold in a lane, as far as is known?"""
         if isinstance(condition, bool):
             return condition
         mask = condition if self.live is None else condition & self.live
         return self._count(mask, 0)[0] != 0
-
-    def entries(self, vector: Array) -> Array:
-        return vector
-
-    def vector(self, entries: Array) -> Array:
-        return self.xp.astype(entries, self.dtype, copy=False)
-
-    def widened(self, a: Array) -> Array:
-        return a if a.dtype == self.wide else self.xp.astype(a, self.wide)
 
     def matmul(self, a: Array, b: Array) -> Array:
         return self.xp.matmul(a, b)
@@ -439,7 +353,9 @@ class Lanes(ArrayMachine):
         ]
         return self.where(place[..., None, :, None], pair[..., :, None, :], rows)
 
-    def in_pieces(self, work: Callable[..., Any], changed: Any, whole: Array, *given: Any) -> Any:
+    def in_pieces(
+        self, work: Callable[..., Any], changed: Number, whole: Array, *given: Any
+    ) -> Any:
         """The matrices without what the work takes off, as a product; and what else it finds."""
         if not self.on_numpy:
             columns, rows, found = work(self, whole, *given)

@@ -6,6 +6,7 @@ import logging
 import os
 import warnings
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import array_api_compat
@@ -152,7 +153,8 @@ def minimize_many(
         rows = _inside(m, box, rows, resume is None)
         function.box = box
     content, arrays = saved.described(resume) if resume is not None else ({}, {})
-    rule = choose_method(method, parameters, _SavedMethod.of(content), minimize_many)
+    saved_method: Any = SimpleNamespace(**content) if content else None
+    rule = choose_method(method, parameters, saved_method, minimize_many)
     if box is not None:
         rule = in_box(rule)
     if not isinstance(rule, Rule):
@@ -274,14 +276,3 @@ def _starts(X0: Any) -> Array:
             f"X0 has shape {tuple(starts.shape)}; pass at least one start and variable"
         )
     return starts
-
-
-class _SavedMethod:
-    """What `choose_method` asks of a run to resume."""
-
-    def __init__(self, method: dict[str, Any]):
-        self.method = method
-
-    @staticmethod
-    def of(content: dict[str, Any]) -> Any:
-        return _SavedMethod(content["method"]) if content else None

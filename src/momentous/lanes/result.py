@@ -40,19 +40,14 @@ class ManyResult:
     active: Array
     multipliers: Array
     optimality: np.ndarray
-    _rounding: float
 
     def __init__(
-        self,
-        columns: dict[str, Any],
-        endings: dict[int, Ending],
-        method: Method,
-        tolerance: float,
-        noun: str,
-    ):
+        self, columns: dict[str, Any], endings: dict[int, Ending], method: Method,
+        tolerance: float, noun: str, rounding: float,
+    ):  # fmt: skip
         self.__dict__.update(columns)
         self._endings, self.method = endings, method
-        self._tolerance, self._noun = tolerance, noun
+        self._tolerance, self._noun, self._rounding = tolerance, noun, rounding
         self.success = self.status == int(Status.CONVERGED)
         for i, ending in endings.items():
             self.success[i] = ending.success

@@ -13,8 +13,8 @@ import numpy as np
 
 from momentous.core.admission import levels_to_the_user
 from momentous.core.checkpoint import Checkpoint
+from momentous.core.machine import Host
 from momentous.core.oracle import InterruptFlag
-from momentous.core.record import record
 from momentous.core.space import Array, to_numpy
 from momentous.core.status import Ending, Status
 from momentous.lanes import saved
@@ -22,28 +22,16 @@ from momentous.lanes.driver import CONVERGED, Batch, Driver
 from momentous.lanes.function import BatchFunction
 from momentous.lanes.machine import gathered, leaves, one_lane
 from momentous.lanes.result import ManyResult
+from momentous.lanes.saved import BatchState, EndedRows
 
 # Lanes that have ended are dropped as soon as fewer than this share of all is left: before that it
 # costs less to carry them along.
 SHARE_LEFT = 0.7
 
 
-@record
-class Piece:
-    """Runs that have ended in one turn."""
-
-    problems: Any  # their numbers
-    x: Any
-    jac: Any
-    best_x: Any
-    fun: Any
-    grad_norm: Any
-    best_grad_norm: Any
-    nit: Any
-    nfev: Any
-    restarts: Any
-    time: Any
-    status: Any
+# What is kept of a run that has ended, besides its points.
+NUMBERS = ("fun", "grad_norm", "best_grad_norm", "nit", "nfev", "restarts", "time", "status")
+WHOLE = ("nit", "nfev", "restarts", "status")
 
 
 class ManyRun:
@@ -52,7 +40,7 @@ class ManyRun:
     def __init__(
         self, function: BatchFunction, driver: Driver, starts: Array, *,
         max_time: float | None = None, checkpoint: Checkpoint | None = None,
-        progress: Callable[[int, int], None] | None = None, resume: saved.Saved | None = None,
+        progress: Callable[[int, int], None] | None = None, resume: BatchState | None = None,
     ):  # fmt: skip
         self.function, self.driver, self.m, self.starts = function, driver, driver.m, starts
         self.total = starts.shape[0]
@@ -60,15 +48,19 @@ class ManyRun:
         self._max_time = math.inf if max_time is None else max_time
         self._checkpoint, self._progress, self._turns = checkpoint, progress, 0
         self._warned = False
-        self.pieces: list[Piece] = []
-        self.endings: dict[int, Ending] = {}
-        self.batch: Batch | None = None
+        self.rows: list[EndedRows] = []
+        self.numbers = {
+            name: np.zeros(self.total, int if name in WHOLE else float) for name in NUMBERS
+        }
+        self.endings: dict[str, Ending] = {}  # by the numbers of problems, as a file has them
+        self.batch: Any = None
         self.problems = np.arange(self.total)  # of the lanes
         self.running = np.ones(self.total, bool)
         self._began = perf_counter()
         if resume is not None:
-            self.batch, self.pieces, self.endings = resume.batch, resume.pieces, resume.endings
-            self.problems, self.running = resume.problems, resume.running
+            self.batch, self.rows, self.endings = resume.batch, resume.rows, resume.endings
+            self.numbers, self.problems = resume.numbers, to_numpy(resume.problems)
+            self.running = to_numpy(resume.running)
             self._began -= resume.time
             self.m.enter(self.problems)
 
@@ -120,15 +112,14 @@ class ManyRun:
 
     def _go_on(self) -> None:
         batch = self.batch
-        assert batch is not None
         self._resize()
         self._take(lambda: batch)
 
     def _turn(self) -> None:
         driver, m, batch = self.driver, self.m, self.batch
-        assert batch is not None
         # A turn may be taken twice: nothing of it may depend on what is asked after it.
-        point, known, free = self._point, self._known, self._free
+        asked = self._asked
+        point, known, free, _ = asked
         needed = np.flatnonzero(self.running & ~self._is_known)
         if len(needed) == m.size:
             values, gradients = self._evaluate(point)
@@ -142,7 +133,7 @@ class ManyRun:
             here = known
             if len(needed):
                 here = m.choose(free, known, driver.sample(point, values, gradients))
-            return driver.turn(batch, here, free)
+            return driver.turn(batch, here, asked)
 
         self._take(work)
 
@@ -159,8 +150,8 @@ class ManyRun:
                 if guesses is not None:
                     guesses.begin()
                 batch = work()
-                self._point, self._known, self._free = self.driver.ask(batch)
-                told = m.where(self._free, 4, 0) + batch.code + xp.zeros_like(batch.nfev)
+                self._asked = self.driver.ask(batch)
+                told = m.where(self._asked.free, 4, 0) + batch.code + xp.zeros_like(batch.nfev)
                 if guesses is None:
                     found = to_numpy(told)
                     break
@@ -176,16 +167,13 @@ class ManyRun:
         batch, m = self.batch, self.m
         converged = np.flatnonzero(self.running & (codes == CONVERGED))
         if len(converged):
-            part = gathered(
-                m.but(batch, memory=None, last=None), m.xp.asarray(converged, device=m.device)
-            )
-            self._add(converged, part, part.shown, int(Status.CONVERGED))
+            index = m.xp.asarray(converged, device=m.device)
+            self._keep(converged, gathered(m.but(batch, memory=None, last=None), index))
         self._finish(np.flatnonzero(self.running & (codes > CONVERGED)))
         left = np.flatnonzero(self.running)
         if 0 < len(left) < SHARE_LEFT * m.size:
             index = m.xp.asarray(left, device=m.device)
-            parts = batch, self._point, self._known, self._free
-            self.batch, self._point, self._known, self._free = gathered(parts, index)
+            self.batch, self._asked = gathered((batch, self._asked), index)
             self._is_known, self.problems = self._is_known[left], self.problems[left]
             self.running = np.ones(len(left), bool)
             m.enter(self.problems)
@@ -200,49 +188,38 @@ class ManyRun:
         """Those of the lanes that have ended, one by one on the host."""
         if not len(lanes):
             return
-        m, found, samples = self.m, [], []
-        index = m.xp.asarray(lanes, device=m.device)
-        part = leaves(_on_host, gathered(self.batch, index))
-        for i in range(len(lanes)):
-            ended = self.driver.finish(one_lane(part, i), m.host(int(lanes[i])), why)
-            if ended is not None:
-                ending, sample = ended
-                self.endings[int(self.problems[lanes[i]])] = ending
-                found.append((i, int(ending.status)))
-                samples.append(sample)
-        if not found:
-            return
-        rows = np.array([i for i, _ in found])
+        m = self.m
+        part = leaves(_on_host, gathered(self.batch, m.xp.asarray(lanes, device=m.device)))
+        for i, lane in enumerate(lanes.tolist()):
+            self._finish_one(lane, one_lane(part, i), self.driver, m.host(lane), why)
 
-        def stacked(name: str) -> Array:
-            return np.stack([np.asarray(getattr(sample, name)) for sample in samples])
-
-        chosen = type(samples[0])(
-            *(stacked(n) for n in ("point", "value", "gradient", "grad_norm"))
+    def _finish_one(
+        self, lane: int, batch: Batch, driver: Driver, machine: Host,
+        why: Callable[[float], Ending] | None,
+    ) -> bool:  # fmt: skip
+        """Has it ended?  The batch is this lane's, as a single run has it."""
+        ended = driver.finish(batch, machine, why)
+        if ended is None:
+            return False
+        ending, batch.shown = ended
+        self.endings[str(self.problems[lane])] = ending
+        self._keep(
+            np.array([lane]),
+            leaves(_one_row, Host.but(batch, memory=None, last=None)),
+            ending.status,
         )
-        ended_part = gathered(m.but(part, memory=None, last=None), rows)
-        self._add(lanes[rows], ended_part, chosen, np.array([status for _, status in found]))
+        return True
 
-    def _add(self, lanes: np.ndarray, part: Batch, sample: Any, status: Any) -> None:
-        def library(array: Any) -> Array:
-            if not isinstance(array, np.ndarray):
-                return array
-            return self.m.xp.asarray(array, dtype=self.m.dtype, device=self.m.device)
-
-        def numbers(array: Any) -> np.ndarray:
-            return np.broadcast_to(
-                to_numpy(array) if hasattr(array, "shape") else array, len(lanes)
-            )
-
-        self.pieces.append(
-            Piece(
-                self.problems[lanes], library(sample.point), library(sample.gradient),
-                library(part.best.point), *map(numbers, (
-                    sample.value, sample.grad_norm, part.best.grad_norm, part.nit, part.nfev,
-                    part.restarts, self.time, status,
-                )),
-            )
+    def _keep(self, lanes: np.ndarray, batch: Batch, status: Status = Status.CONVERGED) -> None:
+        """What is known of lanes that have ended, with ``shown`` as their solutions."""
+        problems, sample, best = self.problems[lanes], batch.shown, batch.best
+        found = (
+            sample.value, sample.grad_norm, best.grad_norm, batch.nit, batch.nfev, batch.restarts,
+            self.time, int(status),
         )  # fmt: skip
+        for name, numbers in zip(NUMBERS, found, strict=True):
+            self.numbers[name][problems] = _on_host(numbers)
+        self.rows.append(EndedRows(problems, sample.point, sample.gradient, best.point))
         self.running[lanes] = False
 
     def _stop(self, status: Status, why: str, advice: str = "") -> None:
@@ -259,13 +236,19 @@ class ManyRun:
     @property
     def result(self) -> ManyResult:
         """Of all runs, once they have ended."""
-        m, xp, pieces = self.m, self.m.xp, self.pieces
-        order = np.argsort(np.concatenate([piece.problems for piece in pieces]))
-        columns: dict[str, Any] = {}
-        rows = {
-            name: m.rows(xp.concat([getattr(piece, name) for piece in pieces]), order)
-            for name in ("x", "jac", "best_x")
-        }
+        m, xp, function = self.m, self.m.xp, self.function
+        # Rows that are on the host come first, and go to the device of the lanes together.
+        kept = sorted(self.rows, key=lambda each: not isinstance(each.x, np.ndarray))
+        order = np.argsort(np.concatenate([each.problems for each in kept]))
+        host = sum(isinstance(each.x, np.ndarray) for each in kept)
+        rows: dict[str, Array] = {}
+        for name in ("x", "jac", "best_x"):
+            parts = [getattr(each, name) for each in kept]
+            if host:
+                joined = np.concatenate(parts[:host])
+                parts[:host] = [xp.asarray(joined, dtype=m.dtype, device=m.device)]
+            rows[name] = m.rows(xp.concat(parts), order)
+        columns: dict[str, Any] = dict(self.numbers)
         if m.bounds is not None:  # as `Box.report` has it
             x, gradient = rows["x"], rows["jac"]
             sides = rows["active"] = m.bounds.sides(m, x, gradient)
@@ -273,33 +256,24 @@ class ManyRun:
             gap = xp.max(xp.abs(m.bounds.gap(m, x, gradient)), axis=-1)
             columns["optimality"] = to_numpy(gap)
         for name, found in rows.items():
-            shaped = xp.reshape(found, (self.total, *self.function.shape))
-            columns[name] = self.function.from_lanes(shaped)
+            shaped = xp.reshape(found, (self.total, *function.shape))
+            columns[name] = function.from_lanes(shaped)
         if "active" in columns:
-            columns["active"] = self.function.xp.astype(columns["active"], self.function.xp.int8)
-        for name in (
-            "fun",
-            "grad_norm",
-            "best_grad_norm",
-            "nit",
-            "nfev",
-            "restarts",
-            "time",
-            "status",
-        ):
-            columns[name] = np.concatenate([getattr(piece, name) for piece in pieces])[order]
-        columns["njev"] = columns["nfev"].copy()
-        columns["nfev"] = columns["nfev"] * self.function.values
-        columns["_rounding"] = self.m.rounding
-        return ManyResult(columns, self.endings, self.driver.rule, self.driver.tolerance, m.noun)
+            columns["active"] = function.xp.astype(columns["active"], function.xp.int8)
+        columns["njev"] = columns["nfev"]
+        columns["nfev"] = columns["nfev"] * function.values
+        endings = {int(i): ending for i, ending in self.endings.items()}
+        rule, tolerance = self.driver.rule, self.driver.tolerance
+        return ManyResult(columns, endings, rule, tolerance, m.noun, m.rounding)
 
     def _autosave(self) -> None:
         if self._checkpoint is None or self.batch is None:
             return
         try:
-            state = saved.Saved(
-                self.batch, self.pieces, self.endings, self.problems, self.running, self.time
-            )
+            state = BatchState(
+                self.batch, self.rows, self.numbers, self.endings, self.problems, self.running,
+                self.time,
+            )  # fmt: skip
             saved.write(self._checkpoint, state, self.driver, self.starts)
         except OSError as failure:
             if not self._warned:
@@ -314,3 +288,7 @@ class ManyRun:
 
 def _on_host(leaf: Any) -> Any:
     return to_numpy(leaf) if hasattr(leaf, "shape") else leaf
+
+
+def _one_row(leaf: Any) -> np.ndarray:
+    return np.asarray(leaf)[None]

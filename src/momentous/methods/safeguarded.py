@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from momentous.core.acceptance import rises
 from momentous.core.machine import Machine, Records
@@ -72,6 +72,8 @@ class Guard:
     awaits_point: bool = False  # has an epoch ended, with no point accepted?
     noise: float = 0.0  # of values, as it has measured it
 
+    OLD_NAMES: ClassVar = {"awaits": "awaits_point"}
+
 
 @record
 class Turn:
@@ -105,6 +107,13 @@ class Turn:
     starts: int = NEITHER  # which is to be started at the lowest point
     ended_by: int = NEITHER  # whose the end is
 
+    OLD_NAMES: ClassVar = {
+        "mark": "norm_at_last_halving", "price": "min_decrease_rate", "pace": "best_rate",
+        "owed": "guard_due", "until": "turn_limit", "midway": "epoch_unfinished",
+        "lost": "round_failed", "patience": "breakdown_epochs", "left": "epochs_left",
+        "given_up": "guard_ending", "told": "last_told", "word": "ended_by",
+    }  # fmt: skip
+
 
 @record
 class SafeguardedMemory:
@@ -124,6 +133,8 @@ class SafeguardedMemory:
     best_is_guards: bool = False  # is the best point one of the guaranteed method's own?
     lowered: bool = False  # has the best point changed in this round or turn?
     steps: int = 0  # of the fast method in this round
+
+    OLD_NAMES: ClassVar = {"ahead": "best_is_guards"}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,7 +14,7 @@ from momentous.lowrank.backends import RowStep
 from momentous.lowrank.losses import LOSSES, Implicit, Logistic, Squared, find_loss
 
 pytest.importorskip("numba")
-from momentous.lowrank.backends.numba import compiler, lanes
+from momentous.lowrank.backends.numba import compiler, elementary, simd
 
 OTHERS = ["numba"]  # beside NumPy's; a new backend is put here
 
@@ -59,19 +59,21 @@ def test_every_call_to_a_side_gives_what_numpy_gives(backend, loss, dtype):
         np.testing.assert_allclose(one, other, rtol=0, atol=accuracy * np.abs(other).max())
 
 
-def test_kernels_are_loaded_once_per_loss_and_cached_for_our_own_only():
+def test_kernels_are_loaded_once_per_loss_and_cached_by_its_formula():
     @dataclass(frozen=True)
     class Mine(Squared):
         name = "mine"
 
-    own = compiler.kernels_for(Squared)
-    assert own is compiler.kernels_for(Squared)
-    assert own is not compiler.kernels_for(Implicit)
-    mine = compiler.kernels_for(Mine)
-    assert type(own.add_groups._cache).__name__ != "NullCache"
-    assert type(mine.add_groups._cache).__name__ == "NullCache"
-    names = [k.add_groups.py_func.__qualname__ for k in (own, compiler.kernels_for(Implicit))]
-    assert len(set(names)) == 2  # or numba would mix up their files
+    class Other(Mine):
+        @staticmethod
+        def entry(z, x, parameters):
+            return 0.25 * np.square(z - x), 0.5 * (z - x), 0.5
+
+    kernels = [compiler.kernels_for(loss) for loss in (Squared, Implicit, Mine, Other)]
+    assert kernels[0] is compiler.kernels_for(Squared)
+    assert all(type(k.add_groups._cache).__name__ != "NullCache" for k in kernels)
+    names = [k.add_groups.py_func.__qualname__ for k in kernels]
+    assert len(set(names)) == 4  # or numba would mix up their files
 
 
 @pytest.mark.slow
@@ -90,10 +92,25 @@ def test_compiled_and_plain_agree_to_rounding_at_every_rank(loss, rank):
 
 
 def test_rows_are_cut_into_powers_of_two_that_cover_them():
-    assert list(lanes.pieces(10)) == [(0, 8), (8, 2)]
+    assert list(simd.piece_lengths(10)) == [8, 2]
     for rank in (*range(1, 70), 200, 333):
-        assert sum(length for _, length in lanes.pieces(rank)) == rank
-        assert all(length & (length - 1) == 0 for _, length in lanes.pieces(rank))
+        assert sum(simd.piece_lengths(rank)) == rank
+        assert all(length & (length - 1) == 0 for length in simd.piece_lengths(rank))
+
+
+def test_compiled_exp_and_log1p_are_exact_to_the_last_digits_and_know_their_limits():
+    x = np.concatenate([np.linspace(-708, 709, 4001), np.linspace(-2, 2, 4001), [1e-300, -1e-9]])
+    found = np.array([elementary.exp(one) for one in x])
+    assert np.max(np.abs(found / np.exp(x.astype(np.longdouble)) - 1)) < 1e-15
+    x = np.concatenate([np.linspace(-1 + 1e-9, 3, 8001), np.logspace(-300, 300, 4001)])
+    x = x[x != 0.0]
+    found = np.array([elementary.log1p(one) for one in x])
+    assert np.max(np.abs(found / np.log1p(x.astype(np.longdouble)) - 1)) < 1e-15
+    assert [elementary.exp(one) for one in (710.0, np.inf)] == [np.inf, np.inf]
+    assert elementary.exp(-np.inf) < 1e-300
+    assert [elementary.log1p(one) for one in (0.0, -1.0, np.inf)] == [0.0, -np.inf, np.inf]
+    assert all(np.isnan(one) for one in (elementary.exp(np.nan), elementary.log1p(np.nan)))
+    assert elementary.log1p(-2.0) == -np.inf
 
 
 def test_the_compiled_logistic_loss_is_exact_to_the_last_digits():

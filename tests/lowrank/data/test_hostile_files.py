@@ -245,6 +245,17 @@ def test_a_closed_quote_with_more_behind_it_is_refused(write):
         assert ratings.row_ids.tolist() == ["a", "b", "c"]
 
 
+def test_many_quotes_that_are_not_closed_take_no_other_lines_with_them(write):
+    good = [f"u{k},1,3" for k in range(60)]
+    lines = list(good)
+    for k in (0, 1, 2, 3, 10, 11, 30, 45, 59):
+        lines[k] = '"' + lines[k]
+    with pytest.warns(RuntimeWarning, match="skipped 9"):
+        ratings = read_ratings(write("r.csv", "\n".join(lines) + "\n"), skip_bad=True)
+    kept = sorted(one.split(",")[0] for one in lines if '"' not in one)
+    assert ratings.row_ids.tolist() == kept
+
+
 def test_a_carriage_return_within_a_line_is_refused(write):
     with pytest.raises(RatingsFileError, match="carriage return") as told:
         read_ratings(write("r.csv", "1,2,3\r\n1,3\r,3\n"))

@@ -116,7 +116,7 @@ class Side(ABC):
 
         Rows are independent and their sums are taken in one order: the outcome does not depend on
         the number of threads.  Sums are in double precision.  A backend may have the matrix of a
-        row in single precision, up to 64 entries at a time, where the features are so and the
+        row in single precision, up to 128 entries at a time, where the features are so and the
         penalty is large beside what that loses; never the right-hand side and the losses.
 
         Returns

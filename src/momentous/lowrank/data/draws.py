@@ -13,7 +13,7 @@ Keys = NDArray[np.uint64]
 
 STEP = np.uint64(0x9E3779B97F4A7C15)  # of the generator: 2^64 over the golden ratio, made odd
 DIGIT = 16  # bits of a key that are looked at together
-BLOCK = 1 << 20  # keys that are counted at a time
+KEYS_PER_BLOCK = 1 << 20  # keys that are counted at a time
 
 
 def mix(keys: ArrayLike) -> Keys:
@@ -64,8 +64,8 @@ def least_keys(
     for shift in range(64 - DIGIT, -1, -DIGIT):
         digits = (inside >> np.uint64(shift)).astype(np.uint16)
         numbers = np.zeros(2**DIGIT, np.int64)
-        for begin in range(0, digits.size, BLOCK):
-            numbers += np.bincount(digits[begin : begin + BLOCK], minlength=2**DIGIT)
+        for begin in range(0, digits.size, KEYS_PER_BLOCK):
+            numbers += np.bincount(digits[begin : begin + KEYS_PER_BLOCK], minlength=2**DIGIT)
         until = np.cumsum(total(numbers))
         digit = int(np.searchsorted(until, left))  # in which the last one lies
         left -= int(until[digit - 1]) if digit else 0

@@ -10,10 +10,10 @@ from numpy.typing import DTypeLike
 
 from momentous.io.optional import require
 from momentous.io.types import AnyArray, Integers
-from momentous.lowrank.data.files.scans import are_close, kept_values
+from momentous.lowrank.data.files.scans import are_close, choose_precision
 from momentous.lowrank.data.ratings import Compressed, Ratings, repeated_note, stored_ratings
 
-BYTES = 64  # per rating, at most
+BYTES_PER_RATING = 64  # per rating, at most
 
 
 def has_room(count: int) -> bool:
@@ -23,7 +23,7 @@ def has_room(count: int) -> bool:
         free = cupy.cuda.runtime.memGetInfo()[0] + cupy.get_default_memory_pool().free_bytes()
     except cupy.cuda.runtime.CUDARuntimeError as error:
         raise RuntimeError(f"the GPU cannot be used ({error}); take device='cpu'") from None
-    return bool(BYTES * count <= free)
+    return bool(BYTES_PER_RATING * count <= free)
 
 
 def sorted_ratings(
@@ -45,7 +45,7 @@ def sorted_ratings(
     starts = cupy.searchsorted(keys, cupy.arange(m + 1, dtype=np.int64) * n)
     others = cupy.asnumpy((keys % n).astype(np.int32))
     del keys
-    values = cupy.asarray(kept_values(given, dtype))[order]
+    values = cupy.asarray(choose_precision(given, dtype))[order]
     storage = Compressed(cupy.asnumpy(starts.astype(np.int64)), others, cupy.asnumpy(values))
     ratings = stored_ratings((m, n), storage, (row_ids, col_ids))
     # What a fit asks for first is at hand here.

@@ -22,7 +22,7 @@ from momentous.lowrank.data.sorting import compressed_by_row
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
-BLOCK = 1 << 16  # values
+VALUES_PER_BLOCK = 1 << 16  # which fit the caches
 Rng = int | np.random.Generator | None
 Entries = tuple[ArrayLike, ...]  # rows, columns and values
 Ids = tuple[ArrayLike | None, ArrayLike | None]
@@ -185,8 +185,8 @@ class Ratings:
     def deviation(self) -> float:
         """Standard deviation of all values, in double precision, by blocks that fit the caches."""
         values, mean, squares = self.by_row.values, np.float64(self.mean), 0.0
-        for begin in range(0, values.size, BLOCK):
-            away = values[begin : begin + BLOCK] - mean
+        for begin in range(0, values.size, VALUES_PER_BLOCK):
+            away = values[begin : begin + VALUES_PER_BLOCK] - mean
             squares += float(away @ away)
         return math.sqrt(squares / values.size)
 
@@ -280,8 +280,8 @@ class Ratings:
         if count:
             keys = np.repeat(self.row_keys, np.diff(self.by_row.starts))
             of_cols = mix(seed ^ mix(np.arange(self.shape[1], dtype=np.uint64)))
-            for begin in range(0, self.nnz, BLOCK):
-                block = slice(begin, begin + BLOCK)
+            for begin in range(0, self.nnz, VALUES_PER_BLOCK):
+                block = slice(begin, begin + VALUES_PER_BLOCK)
                 keys[block] = mix(keys[block] ^ of_cols[self.cols[block]])
             drawn[among] = least_keys(keys[among], count, self.totals)
         return drawn

@@ -20,7 +20,7 @@ from momentous.io.types import AnyArray
 from momentous.lowrank.data.errors import Limits, RatingsFileError
 from momentous.lowrank.data.files.cache import Cache
 from momentous.lowrank.data.files.database import open_database
-from momentous.lowrank.data.files.dialect import Columns, File, checked_columns
+from momentous.lowrank.data.files.dialect import Columns, File, parse_columns
 from momentous.lowrank.data.files.formats import FORMATS, KNOWN, find_format
 from momentous.lowrank.data.files.queries import Query, Table, is_table, open_table
 from momentous.lowrank.data.files.scans import (
@@ -28,8 +28,8 @@ from momentous.lowrank.data.files.scans import (
     Scan,
     Texts,
     Work,
+    choose_precision,
     encode_ids,
-    kept_values,
     read_triples,
     skipped_note,
 )
@@ -158,7 +158,7 @@ def read_ratings(
         format=format,
         delimiter=delimiter,
         decimal=decimal,
-        columns=checked_columns(columns),
+        columns=parse_columns(columns),
         missing=missing,
         skip_bad=skip_bad,
         dtype=None if dtype is None else str(np.dtype(dtype)),
@@ -246,7 +246,7 @@ def read_pairs(
     limits : Limits, optional
         How much a file may ask for.
     """
-    options = Options(columns=checked_columns(columns, 2), limits=limits or Limits(), count=2)
+    options = Options(columns=parse_columns(columns, 2), limits=limits or Limits(), count=2)
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(_folder())
         if is_one_piece(source):
@@ -369,7 +369,7 @@ def _make(scans: list[Scan], work: Work, device: str) -> tuple[Ratings, list[str
         ratings, notes = sorted_ratings(user, item, value, dtype)
     else:
         # In double precision where a dtype is asked for, so that none becomes infinite unseen.
-        value = kept_values(value, dtype and np.float64)
+        value = choose_precision(value, dtype and np.float64)
         (rows, row_ids), (cols, col_ids) = encode_ids(users), encode_ids(items)
         ratings, notes = make_ratings(rows, cols, value, ids=(row_ids, col_ids))
     return _convert(ratings, name, dtype), skipped_note(name, skipped) + notes

@@ -19,7 +19,7 @@ from momentous.lowrank.data.ratings import Ratings
 from momentous.lowrank.data.vocabulary import pairs_of
 
 ENDINGS = (".csv", ".tsv", ".dat", ".parquet", ".npz")
-_BLOCK = 1 << 17  # entries that are text at a time
+_ROWS_PER_BLOCK = 1 << 17  # entries that are text at a time
 
 
 def write_ratings(ratings: Ratings, path: str | os.PathLike[str]) -> None:
@@ -78,8 +78,8 @@ def _harmless(text: str) -> str:
 
 def _blocks(columns: dict[str, AnyArray]) -> Iterator[list[list[str]]]:
     """The columns as text, some lines at a time."""
-    for begin in range(0, len(next(iter(columns.values()))), _BLOCK):
-        yield [_texts(column[begin : begin + _BLOCK]) for column in columns.values()]
+    for begin in range(0, len(next(iter(columns.values()))), _ROWS_PER_BLOCK):
+        yield [_texts(column[begin : begin + _ROWS_PER_BLOCK]) for column in columns.values()]
 
 
 def _texts(values: AnyArray) -> list[str]:

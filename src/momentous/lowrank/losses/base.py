@@ -10,6 +10,7 @@ import numpy as np
 
 from momentous.io.types import JsonObject
 from momentous.lowrank.data.ratings import Floats, Ratings, Whole
+from momentous.lowrank.losses.formula import Formula
 
 # Factors that take up a rating whole have its square in their Gram matrices, and its fourth power
 # in the products of these: up to here, sums of 1e28 of them are finite.
@@ -53,16 +54,26 @@ class Loss:
 
     @staticmethod
     def entry(z: Numbers, x: Numbers, parameters: tuple[float, ...]) -> Triple:
-        """Value, slope and curvature in z, in NumPy's functions or plain arithmetic.
+        """Value, slope and curvature in z: a formula of arithmetic, comparisons, np.where, np.exp
+        and the like.
 
-        It is called with arrays, and compiled by numba for single numbers; functions that it calls
-        are compiled, too.
+        It is called with arrays in double precision, and with symbols that write it down for
+        compilers: those of the CPU and of the GPU are given what it does, line by line.
         """
         raise NotImplementedError
 
-    def entries(self, z: Floats, x: Floats) -> Triple:
-        """The same for arrays, where that is better written in another way."""
+    def entries(self, z: Numbers, x: Numbers) -> Triple:
+        """The same with the loss's own parameters, in double precision."""
+        z, x = (
+            one.astype(np.float64, copy=False) if hasattr(one, "astype") else one for one in (z, x)
+        )  # arrays of any library; numbers of Python, and symbols, have no precision to change
         return self.entry(z, x, self.parameters)
+
+    @classmethod
+    def formula(cls) -> Formula:
+        """What `entry` does, line by line, with numbers z and x and parameters p0, p1, ..."""
+        names = tuple(f"p{k}" for k in range(len(dataclasses.fields(cls))))
+        return Formula.of(cls.entry, "z", "x", names)
 
     @property
     def parameters(self) -> tuple[float, ...]:

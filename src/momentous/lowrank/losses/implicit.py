@@ -50,7 +50,7 @@ class Implicit(Loss):
     @staticmethod
     def entry(z: Numbers, x: Numbers, parameters: tuple[float, ...]) -> Triple:
         """``((1 + alpha x) (1 - z)^2 - z^2) / 2``."""
-        more = parameters[0] * np.float64(x)
+        more = parameters[0] * x
         missing = 1.0 - z
         return 0.5 * ((1.0 + more) * missing * missing - z * z), more * z - 1.0 - more, more
 

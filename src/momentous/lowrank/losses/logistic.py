@@ -13,16 +13,6 @@ ROUNDING = 1e-14  # by which a product of two numbers may lie beside 0 and 1
 FLATTEST = 1e-8  # curvatures below this count as this: more is on the safe side
 
 
-def exp_of_minus(size: Numbers) -> Numbers:
-    """``exp(-size)`` for size >= 0; a backend may have a faster one of the same name."""
-    return np.exp(-size)
-
-
-def log_of_one_plus(e: Numbers) -> Numbers:
-    """``log(1 + e)`` for e in [0, 1]; a backend may have a faster one of the same name."""
-    return np.log1p(e)
-
-
 class Logistic(Loss):
     """``-log sigmoid(x z)``: z are the log odds of +1, predictions its probability.
 
@@ -37,20 +27,11 @@ class Logistic(Loss):
     @staticmethod
     def entry(z: Numbers, x: Numbers, parameters: tuple[float, ...]) -> Triple:
         """With w = sigmoid(-x z): ``-log(1 - w)``, ``-x w``, ``w (1 - w)``."""
-        margin = np.float64(x) * np.float64(z)
-        e = exp_of_minus(abs(margin))
-        wrong = (e if margin > 0.0 else 1.0) / (1.0 + e)
-        linear = -margin if margin < 0.0 else 0.0
-        curvature = wrong * (1.0 - wrong)
-        curvature = curvature if curvature > FLATTEST else FLATTEST
-        return linear + log_of_one_plus(e), -x * wrong, curvature
-
-    def entries(self, z: Floats, x: Floats) -> Triple:
-        """The same for arrays."""
-        margins = (x * z).astype(np.float64, copy=False)
-        wrong = expit(-margins)
-        slopes = (-x * wrong).astype(z.dtype, copy=False)
-        return np.logaddexp(0.0, -margins), slopes, np.maximum(wrong * (1.0 - wrong), FLATTEST)
+        margin = x * z
+        e = np.exp(-np.abs(margin))
+        wrong = np.where(margin > 0.0, e, 1.0) / (1.0 + e)
+        curvature = np.maximum(wrong * (1.0 - wrong), FLATTEST)
+        return np.maximum(-margin, 0.0) + np.log1p(e), -x * wrong, curvature
 
     def largest_curvature(self, x: Floats) -> float:
         """1/4, at z = 0."""

@@ -22,10 +22,9 @@ class Squared(Loss):
 
     @staticmethod
     def entry(z: Numbers, x: Numbers, parameters: tuple[float, ...]) -> Triple:
-        """Half the square, in double precision; the slope in that of z."""
+        """Half the square."""
         slope = z - x
-        double = np.float64(slope)
-        return 0.5 * double * double, slope, 1.0
+        return 0.5 * slope * slope, slope, 1.0
 
     def largest_curvature(self, x: Floats) -> float:
         """1."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from momentous.distributed import Ranks
 from momentous.lowrank.data.errors import Limits, RatingsFileError
 from momentous.lowrank.data.files.database import duckdb_errors, open_database, quoted_text
-from momentous.lowrank.data.files.dialect import File, checked_columns, find_dialect
+from momentous.lowrank.data.files.dialect import File, find_dialect, parse_columns
 from momentous.lowrank.data.files.formats import FORMATS, TEXT, Format, find_format
 from momentous.lowrank.data.files.sources import Paths, Source, find_sources
 from momentous.lowrank.data.read import Reading
@@ -106,9 +106,10 @@ def _piece(one: Source, low: float, high: float, reading: Reading) -> Source | N
             return Rows(one.path, first=round(low * count), last=round(high * count))
         if found not in LINES:
             return None
-        columns = checked_columns(reading.get("columns"))
+        columns = parse_columns(reading.get("columns"))
         limits = reading.get("limits") or Limits()
-        skip = find_dialect(file.head, _delimiter(found, reading), columns, limits).skip
+        delimiter, decimal = _delimiter(found, reading), reading.get("decimal", ".")
+        skip = find_dialect(file.head, delimiter, columns, limits, decimal=decimal).skip
         header = _line_start(one.path, skip)
     except RatingsFileError:
         return None  # who reads the file says what is wrong with it

@@ -17,7 +17,7 @@ from momentous.distributed import Ranks
 from momentous.io.types import AnyArray
 from momentous.lowrank.data.errors import RatingsFileError
 from momentous.lowrank.data.files.queries import Query, Table
-from momentous.lowrank.data.files.scans import SINGLE_FROM, kept_values
+from momentous.lowrank.data.files.scans import SINGLE_FROM, choose_precision
 from momentous.lowrank.data.files.sources import Paths, is_stream
 from momentous.lowrank.data.ratings import Compressed, Ratings, make_ratings
 from momentous.lowrank.data.read import Reading, is_one_piece, read_ratings
@@ -103,7 +103,7 @@ def _kinds(own: Ratings | None) -> list[str | int | bool] | None:
     whether single precision has them all."""
     if own is None:
         return None
-    exact = own.dtype == np.float32 or kept_values(own.values, single_from=0).dtype == np.float32
+    exact = choose_precision(own.values, single_from=0).dtype == np.float32
     kinds = ("i" if _ids(own, k).dtype.kind in "iu" else "U" for k in (0, 1))
     return [*kinds, str(own.dtype), own.nnz, bool(exact)]
 

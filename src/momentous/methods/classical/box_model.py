@@ -3,9 +3,9 @@
 The model is <g, p> + <p, B p>/2 over l <= x + p <= u, B the inverse of H.  With the variables A
 held at bounds, where p is known, and lambda = B p + g, which is 0 elsewhere,
 
-    lambda_A = (H_AA)^-1 (p_A + (H g)_A),      p = -H (g - lambda),
+    lambda_A = (H_AA)^-1 (p_A + (H g)_A),      p = -H (g - lambda).
 
-so that nothing is inverted but the block H_AA.  p is the answer if it is within the bounds and
+p is the answer if it is within the bounds and
 lambda has the signs of multipliers.  Block principal pivoting [1]_ exchanges all variables of which
 that is not true; where that does not lower their number for a while, the last of them only, which
 makes it finite [2]_.  Where no bound is met p is -H g: without bounds this is L-BFGS.
@@ -21,6 +21,7 @@ The search goes along P(x + t p), with the slope of what still moves.
 from __future__ import annotations
 
 import abc
+import functools
 import math
 from typing import Any, Protocol
 
@@ -32,7 +33,7 @@ from momentous.core.space import Array
 from momentous.methods.search.wolfe import LOOK, Line, Search
 
 # So often all wrong variables are exchanged without there being fewer of them.
-PATIENCE = 3
+MOST_TRIES = 3
 # Pivots after which the answer is taken as it is, cut off at the bounds (seen: 57 at the most).
 MOST_PIVOTS = 200
 
@@ -41,6 +42,8 @@ class Inverse(Protocol):
     """H, as the model needs it."""
 
     __slots__ = ()
+
+    face: Any = None  # of the step before, where variables were held and the store remembers it
 
     @abc.abstractmethod
     def first_scale(self, m: Any) -> Any:
@@ -51,9 +54,9 @@ class Inverse(Protocol):
         """-H g, as a fresh vector."""
 
     @abc.abstractmethod
-    def solve(self, m: Any, held: Array, r: Array) -> tuple[Array, Array]:
-        """z with (H z)_A = r_A, which is 0 outside of A, where ``held`` is not 0, as r is; and H z.
-        Not numbers where H_AA is not positive definite."""
+    def held_step(self, m: Any, held: Array, target: Array, gradient: Array) -> Array:
+        """p, where <g, p> + <p, B p>/2 is least of all p that are ``target`` where ``held`` is not
+        0; and there, p - gamma (B p + g).  Not numbers where that is not known."""
 
 
 @record
@@ -71,38 +74,52 @@ class Pivots:
 
 def model_step(m: BoxMachine, here: Sample, inverse: Inverse) -> Array:
     """p, where the model is least, a little longer where it meets a bound."""
-    box = m.box
-    newton = inverse.descent(m, here.gradient)
-    meets = m.dot(_leaves, newton, here.point, box.lower, box.upper) > 0.0
-    return m.case(newton, (meets, lambda: _pivoted(m, here, inverse, newton)))
+    box, x, g = m.box, here.point, here.gradient
+    if inverse.face is not None:
+        # Variables were held: the first guess are those that bounds hold against the gradient.
+        # Near a solution it is right, and -H g is not needed.
+        pressed = m.each(_pressed, x, g, box.lower, box.upper)
+        if (count := m.inner(pressed, pressed)) > 0.0:
+            return _pivoted(m, here, inverse, pressed, count)
+    newton = inverse.descent(m, g)
+    meets = m.dot(_leaves, newton, x, box.lower, box.upper)
+
+    def pivoted() -> Array:
+        wrong = m.each(_crossed, newton, x, box.lower, box.upper)
+        return _pivoted(m, here, inverse, wrong, meets)
+
+    return m.case(newton, (meets > 0.0, pivoted))
 
 
-def _pivoted(m: BoxMachine, here: Sample, inverse: Inverse, newton: Array) -> Array:
-    """The same, where -H g leaves the box."""
-    box = m.box
-    lo = m.each(lambda xp, bound, x: bound - x, box.lower, here.point)
-    up = m.each(lambda xp, bound, x: bound - x, box.upper, here.point)
-    wrong = m.each(_crossed, newton, lo, up)
-    nobody = m.each(lambda xp, a: xp.zeros_like(a), newton)
-    begun = Pivots(nobody, wrong, newton, m.inner(wrong, wrong), math.inf)
+def _pivoted(m: BoxMachine, here: Sample, inverse: Inverse, guess: Array, count: Any) -> Array:
+    """The same, given a guess at the variables that are held."""
+    box, g = m.box, here.gradient
+    lo, up = m.combination(box.lower, -1.0, here.point), m.combination(box.upper, -1.0, here.point)
+    nobody = m.each(lambda xp, a: xp.zeros_like(a), g)
+    begun = Pivots(nobody, guess, nobody, count, math.inf)
 
     def turn(state: Pivots) -> Pivots:
         fewer = state.count < state.least
         tries = m.where(fewer, 0, state.tries + 1)
-        change = m.case(state.wrong, (tries > PATIENCE, lambda: m.last(state.wrong)))
+        change = m.case(state.wrong, (tries > MOST_TRIES, lambda: m.last(state.wrong)))
         held = m.combination(state.held, 1.0, change)
-        target = m.each(_target, held, lo, up)
-        z, more = inverse.solve(m, held, m.each(_residual, held, target, newton))
-        p = m.each(_where_held, held, target, newton, more)
-        wrong = m.each(_wrong, held, p, z, lo, up)
+        p = inverse.held_step(m, held, m.each(_target, held, lo, up), g)
+        wrong = m.each(_wrong, held, p, lo, up)
         least = m.where(fewer, state.count, state.least)
         return Pivots(held, wrong, p, m.inner(wrong, wrong), least, tries, state.pivots + 1)
 
     found = m.repeat(begun, lambda s: (s.count > 0.0) & (s.pivots < MOST_PIVOTS), turn)
     # x + (l - x) need not be l.  Of a step that is a little longer it is at most l, as rounding
     # keeps the order of numbers; and the search cuts it off at l.
-    longer = 1.0 + 8.0 * m.rounding
-    return m.each(lambda xp, p, lo, up: _cut(xp, p, lo, up, longer), found.step, lo, up)
+    cut = functools.partial(_cut, 1.0 + 8.0 * m.rounding)
+    return m.each(cut, found.held, found.step, lo, up)
+
+
+def _pressed(xp: Any, x: Array, g: Array, lower: Array, upper: Array) -> Array:
+    """-1 at a lower bound that holds x, or at both, 1 at an upper one."""
+    low, high = x <= lower, x >= upper
+    low = low & ((g > 0.0) | high)
+    return xp.astype(high & (g < 0.0) & ~low, g.dtype) - xp.astype(low, g.dtype)
 
 
 def _leaves(xp: Any, p: Array, x: Array, lower: Array, upper: Array) -> tuple[Array, Array]:
@@ -111,9 +128,9 @@ def _leaves(xp: Any, p: Array, x: Array, lower: Array, upper: Array) -> tuple[Ar
     return leaves, leaves
 
 
-def _crossed(xp: Any, p: Array, lo: Array, up: Array) -> Array:
+def _crossed(xp: Any, p: Array, x: Array, lower: Array, upper: Array) -> Array:
     """-1 where a step goes below the lower bound, 1 where above the upper one."""
-    return xp.astype(p > up, p.dtype) - xp.astype(p < lo, p.dtype)
+    return xp.astype(p > upper - x, p.dtype) - xp.astype(p < lower - x, p.dtype)
 
 
 def _target(xp: Any, held: Array, lo: Array, up: Array) -> Array:
@@ -121,24 +138,16 @@ def _target(xp: Any, held: Array, lo: Array, up: Array) -> Array:
     return xp.where(held < 0.0, lo, xp.where(held > 0.0, up, 0.0))
 
 
-def _residual(xp: Any, held: Array, target: Array, newton: Array) -> Array:
-    return xp.where(held != 0.0, target - newton, 0.0)
+def _wrong(xp: Any, held: Array, p: Array, lo: Array, up: Array) -> Array:
+    """What has to change: free variables outside join, and those with multipliers of the wrong
+    sign leave, which are the held ones inside."""
+    joins = xp.astype(p > up, p.dtype) - xp.astype(p < lo, p.dtype)
+    leaves = (((held < 0.0) & (p > lo)) | ((held > 0.0) & (p < up))) & (lo < up)
+    return xp.where(held == 0.0, joins, xp.where(leaves, -held, 0.0))
 
 
-def _where_held(xp: Any, held: Array, target: Array, newton: Array, more: Array) -> Array:
-    return xp.where(held != 0.0, target, newton + more)
-
-
-def _wrong(xp: Any, held: Array, p: Array, z: Array, lo: Array, up: Array) -> Array:
-    """What has to change: free variables outside join, held ones with the wrong sign leave."""
-    leaves = (held * z > 0.0) & (
-        lo < up
-    )  # z is 0 where a variable is free, p at the bound elsewhere
-    return _crossed(xp, p, lo, up) - xp.where(leaves, held, 0.0)
-
-
-def _cut(xp: Any, p: Array, lo: Array, up: Array, longer: float) -> Array:
-    cut = xp.minimum(xp.maximum(p, lo), up)
+def _cut(longer: float, xp: Any, held: Array, p: Array, lo: Array, up: Array) -> Array:
+    cut = xp.where(held < 0.0, lo, xp.where(held > 0.0, up, xp.minimum(xp.maximum(p, lo), up)))
     return xp.where((cut <= lo) | (cut >= up), cut * longer, cut)
 
 

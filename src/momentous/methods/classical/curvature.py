@@ -1,7 +1,7 @@
-"""What L-BFGS asks of its memory of the curvature, and what a machine supplies for it.
+"""What L-BFGS knows of the curvature: pairs of a step s and the change y of the gradient along it.
 
-`pairs` has the store of the newest pairs, `matrix` that of all pairs for few variables; each on the
-host, and where numbers are arrays: in compiled loops, and in lanes.
+`pairs` has the store of the newest pairs, `matrix` that of all pairs for few variables: each on the
+host, and where numbers are arrays, in compiled loops and in lanes.
 """
 
 from __future__ import annotations
@@ -11,36 +11,79 @@ import functools
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from momentous.core.machine import BoxMachine, Host, has_kinks
+import numpy as np
+from scipy.linalg.lapack import dgesv, dposv
+
+from momentous.core import blocks
+from momentous.core.machine import NUMBERS, Arithmetic, BoxMachine, Host, has_kinks
 from momentous.core.oracle import Sample
 from momentous.core.passes import GRADIENT_ALONG, Pass
 from momentous.core.rule import UNKNOWN, VALUE, Ask, Sums, Vectors
-from momentous.core.space import Array
+from momentous.core.space import Array, Space, to_numpy
 from momentous.methods.classical.box_model import Inverse
-from momentous.methods.classical.compact import correction, is_of_use, moved_square
+from momentous.methods.classical.constants import LBFGS_CONSTANTS
 from momentous.methods.classical.prox_model import line_with_kinks
 from momentous.methods.search.wolfe import LOOK, Line, Search
 
 
-class Curvature(abc.ABC):
-    """The pairs s_i, y_i of a run: steps, and the changes of the gradient along them.
+class CurvatureMachine(BoxMachine, Protocol):
+    """What a machine supplies whose numbers are arrays; lanes come first in their shapes."""
 
-    It never changes: a new pair makes a new one.  How it is kept is for the machine to say.
-    """
+    xp: Any  # the array library
+    dtype: Any  # of vectors
+    wide: Any  # dtype of numbers that decide something
+    whole: Any  # dtype of whole numbers
+    device: Any
+    lanes_shape: tuple[int, ...]
+
+    def needs(self, condition: Any, /) -> bool:
+        """Does it hold in a lane, as far as is known?"""
+
+    def entries(self, vector: Array, /) -> Array:
+        """(..., d), whatever vectors are elsewhere."""
+
+    def vector(self, entries: Array, /) -> Array:
+        """The vector with these entries."""
+
+    def widened(self, a: Array, /) -> Array: ...
+    def matmul(self, a: Array, b: Array, /) -> Array: ...
+
+    def put(self, rows: Array, i: Array, pair: Array, use: Array, /) -> Array:
+        """The rows (..., 2, most, d) with a pair (..., 2, d) in place i, where it is of use."""
+
+    def in_pieces(
+        self, work: Callable[..., Any], changed: Array, whole: Array, /, *given: Array
+    ) -> tuple[Array, Array]:
+        """The matrices without what the work takes off, as a product; and what else it finds."""
+
+    def solve(self, matrix: Array, right: Array, /) -> Array:
+        """Not numbers where the matrix is singular."""
+
+    def solve_positive(self, matrix: Array, right: Array, /) -> Array:
+        """Not numbers where the matrix is not positive definite."""
+
+
+class Curvature(Inverse, abc.ABC):
+    """The pairs of a run.  A new pair makes a new one, with the long arrays of the one before it,
+    changed in place on the host and in lanes: a memory is told once."""
 
     __slots__ = ()
 
     count: Any  # of pairs
+    # The way along -H g from where the pairs end: on the host, once it is asked for.
+    way: Line | FusedLine | None
 
-    @abc.abstractmethod
-    def line(self, m: Any, here: Sample) -> Any:
-        """The way along -H g from here, where the pairs end."""
+    def __len__(self) -> int:
+        return int(self.count)
+
+    @property
+    def is_on_host(self) -> bool:
+        return isinstance(self.count, int)
 
     @abc.abstractmethod
     def at(self, m: Any, here: Sample) -> Curvature:
         """The same for a run that goes on at another point."""
 
-    @abc.abstractmethod
     def after(
         self, m: Any, moved: Any, failed: Any, here: Sample, there: Sample,
         noise: Callable[[], Any],
@@ -48,62 +91,143 @@ class Curvature(abc.ABC):
         """After an evaluation: where a search has moved from here to there, with the pair of that
         step, if it is of use; where it has failed, without pairs.  ``noise`` gives that of the
         difference of the two values."""
-
-
-# --- on the host ----------------------------------------------------------------------------------
-
-
-class HostCurvature(Curvature, Inverse):
-    """What is known of the curvature on the host."""
-
-    __slots__ = ("_line", "count")
-
-    count: int
-    _line: Line | FusedLine | None  # once it is known
-
-    def __len__(self) -> int:
-        return self.count
+        if isinstance(m, Host):
+            if not moved:
+                return self.without_pairs(m) if failed else self
+        elif not m.needs(moved | failed):
+            return self
+        return self._after(m, moved, failed, here, there, noise())
 
     @abc.abstractmethod
-    def extended(self, m: Host, here: Sample, there: Sample, noise: float) -> HostCurvature:
-        """With the pair of the step from here to there, if it is of use; ``noise`` is that of the
-        difference of their values."""
+    def _after(
+        self, m: Any, moved: Any, failed: Any, here: Sample, there: Sample, noise: Any
+    ) -> Curvature:
+        """Long arrays are changed outside of branches, which would copy them."""
 
     @abc.abstractmethod
-    def without_pairs(self) -> HostCurvature:
-        """Where nothing is known."""
+    def without_pairs(self, m: Host) -> Curvature:
+        """Where nothing is known, on the host."""
 
     @abc.abstractmethod
-    def inverse(self) -> Any:
-        """H on flat NumPy vectors: `compact.CompactInverse`, or the like."""
+    def inverse(self, held: np.ndarray | None) -> Callable[[np.ndarray], np.ndarray]:
+        """What multiplies flat NumPy vectors, or the columns of a matrix, by H, or where variables
+        are held by the inverse of what B = H^-1 says of the others: on the host."""
 
-    @abc.abstractmethod
-    def packed(self) -> Any:
-        """The record that stands for it in a checkpoint."""
+    def line(self, m: Any, here: Sample) -> Any:
+        if self.way is None:
+            self.way = self.make_line(m, here)  # type: ignore[misc]  # a field of all stores
+        return self.way
 
-    def line(self, m: Host, here: Sample) -> Line | FusedLine:
-        # It is made where the next step begins: by then nobody holds the curvature before.
-        line = self._line
-        if line is None:
-            line = self._line = self._make_line(m, here)
-        return line
+    def make_line(self, m: Any, here: Sample) -> Line | FusedLine:
+        return line_from(m, here, self, self.count == 0)
 
-    def _make_line(self, m: Host, here: Sample) -> Line | FusedLine:
-        is_guess = self.count == 0
-        if has_kinks(m):
-            return line_with_kinks(m, here, self, is_guess)
-        d = self.descent(m, here.gradient)
-        if m.fuses:
-            return FusedLine(d, functools.partial(Line.along, m, here, d, is_guess))
-        return Line.along(m, here, d, is_guess)
+    def known_line(self, m: Any, here: Sample) -> Any:
+        """The same, where it is not better made later."""
+        return None if isinstance(m, Host) else self.make_line(m, here)
 
-    def after(
-        self, m: Host, moved: bool, failed: bool, here: Sample, there: Sample,
-        noise: Callable[[], float],
-    ) -> HostCurvature:  # fmt: skip
-        if moved:
-            return self.extended(m, here, there, noise())
-        return self.without_pairs() if failed else self
+
+class Unit(Inverse):
+    """H without pairs: the identity."""
+
+    def first_scale(self, m: Any) -> float:
+        return 1.0
+
+    def descent(self, m: Any, gradient: Array) -> Array:
+        return m.vector(-m.entries(gradient))
+
+    def held_step(self, m: Any, held: Array, target: Array, gradient: Array) -> Array:
+        return self.descent(m, gradient)
+
+
+UNIT = Unit()
+
+
+def line_from(m: Any, here: Sample, inverse: Inverse, is_guess: Any) -> Line | FusedLine:
+    """The way from here along -H g, or in a box or with a simple term to where the model is
+    least."""
+    if has_kinks(m):
+        return line_with_kinks(m, here, inverse, is_guess)
+    d = inverse.descent(m, here.gradient)
+    if m.fuses:
+        return FusedLine(d, functools.partial(Line.along, m, here, d, is_guess))
+    return Line.along(m, here, d, is_guess)
+
+
+class Pair:
+    """A step s, the change y of the gradient along it, and what they say."""
+
+    __slots__ = ("gamma", "s", "sums", "sy", "t", "use", "y", "yy")
+
+    yy: float  # <y, y>, on the host
+    sums: Sums  # of the pass that has made it, if there was one: <s, g>, <y, g>, |s|^2, ...
+
+    def __init__(self, s: Array, y: Array, sy: Any, gamma: Any, t: Any, use: Any = True):
+        self.s, self.y, self.sy, self.gamma, self.t, self.use = s, y, sy, gamma, t, use
+
+    @staticmethod
+    def on_host(m: Host, here: Sample, there: Sample, noise: float) -> Pair | None:
+        """As flat arrays of doubles; None if it is not of use."""
+        space, inner = m.space, m.inner
+        s, y, g = there.point - here.point, there.gradient - here.gradient, here.gradient
+        if not space.flat:
+            s, y, g, inner = flat(space, s), flat(space, y), flat(space, g), blocks.inner
+        sy, yy = inner(s, y), inner(y, y)
+        square = inner(y, np.where(s != 0.0, y, 0.0)) if has_kinks(space) else yy
+        if not is_of_use(inner(s, s), sy, square):  # `moved_square`
+            return None
+        t = correction(here.value - there.value, inner(s, g), sy, noise)
+        pair = Pair(s, y, sy, sy / square, t)
+        pair.yy = yy
+        return pair
+
+    @staticmethod
+    def in_arrays(m: CurvatureMachine, moved: Any, here: Sample, there: Sample, noise: Any) -> Pair:
+        """As arrays (..., d): zeros where it is not of use."""
+        s = m.entries(m.combination(there.point, -1.0, here.point))
+        y = m.entries(m.combination(there.gradient, -1.0, here.gradient))
+        ss, sy = m.inner(s, s), m.inner(s, y)
+        yy = moved_square(m, s, y) if has_kinks(m) else m.inner(y, y)
+        use = moved & is_of_use(ss, sy, yy, m)
+        s, y = (m.choose(use, a, m.xp.zeros_like(a)) for a in (s, y))
+        sy, yy = m.where(use, sy, 1.0), m.where(use, yy, 1.0)
+        slope = m.inner(s, m.entries(here.gradient))
+        t = correction(here.value - there.value, slope, sy, noise, m)
+        return Pair(s, y, sy, sy / yy, t, use)
+
+
+def correction(
+    fall: float, slope: float, sy: float, noise: float, m: Arithmetic = NUMBERS
+) -> float:
+    """t, by which <s, y> is better multiplied, by what the values say; 1 if that is noise.
+
+    <s, y> is a mean of the curvature along a step, and t <s, y> that at its end, up to O(|s|^4): of
+    the cubic with the values and slopes at both ends.  BFGS then updates H to V'HV + s s'/(t <s,
+    y>), with V = I - y s'/<s, y> [1]_.  Like BFGS, and unlike a correction of y along s [2]_, this
+    is the same method in all linear coordinates.  ``fall`` is f(x) - f(x + s), ``slope``
+    <grad f(x), s>; <s, y> > 0.
+
+    .. [1] M. C. Biggs, "Minimization algorithms making use of non-quadratic properties of the
+       objective function", J. Inst. Maths Applics 8 (1971); Y. Yuan, "A modified BFGS algorithm for
+       unconstrained optimization", IMA J. Numer. Anal. 11 (1991).
+    .. [2] J. Z. Zhang, N. Y. Deng, L. H. Chen, "New quasi-Newton equation and related methods for
+       unconstrained optimization", J. Optim. Theory Appl. 102 (1999).
+    """
+    c = LBFGS_CONSTANTS
+    change = 6.0 * fall + 3.0 * (sy + 2.0 * slope)
+    t = m.minimum(m.maximum(1.0 + change / sy, c.least_correction), c.most_correction)
+    return m.where(abs(change) > c.correction_signal * noise, t, 1.0)
+
+
+def moved_square(m: BoxMachine, s: Array, y: Array) -> float:
+    """<y, y> where the step has moved: in a box the change of the gradient by a variable that is
+    held is no curvature along anything that moved."""
+    return m.dot(lambda xp, s, y: (y, xp.where(s != 0.0, y, 0.0)), s, y)
+
+
+def is_of_use(ss: float, sy: float, yy: float, m: Arithmetic = NUMBERS) -> bool:
+    """Does a pair with these products keep H positive definite, beyond rounding?"""
+    root = m.sqrt(ss) * m.sqrt(m.maximum(yy, 0.0))
+    return (yy > 0) & (sy > LBFGS_CONSTANTS.smallest_cosine * root)
 
 
 class FusedLine:
@@ -162,114 +286,13 @@ class FusedLine:
         return self.known().slope_at(m, there, made, sums)
 
 
-# --- where numbers are arrays ---------------------------------------------------------------------
+# --- small linear algebra -------------------------------------------------------------------------
 
 
-class CurvatureMachine(BoxMachine, Protocol):
-    """What a machine supplies whose numbers are arrays; lanes come first in their shapes."""
-
-    xp: Any  # the array library
-    dtype: Any  # of vectors
-    wide: Any  # dtype of numbers that decide something
-    whole: Any  # dtype of whole numbers
-    device: Any
-    lanes_shape: tuple[int, ...]
-
-    def needs(self, condition: Any, /) -> bool:
-        """Does it hold in a lane, as far as is known?"""
-
-    def entries(self, vector: Array, /) -> Array:
-        """(..., d), whatever vectors are elsewhere."""
-
-    def vector(self, entries: Array, /) -> Array:
-        """The vector with these entries."""
-
-    def widened(self, a: Array, /) -> Array: ...
-    def matmul(self, a: Array, b: Array, /) -> Array: ...
-
-    def put(self, rows: Array, i: Array, pair: Array, use: Array, /) -> Array:
-        """The rows (..., 2, most, d) with a pair (..., 2, d) in place i, where it is of use."""
-
-    def in_pieces(
-        self, work: Callable[..., Any], changed: Array, whole: Array, /, *given: Array
-    ) -> tuple[Array, Array]:
-        """The matrices without what the work takes off, as a product; and what else it finds."""
-
-    def solve(self, matrix: Array, right: Array, /) -> Array:
-        """Not numbers where the matrix is singular."""
-
-    def solve_positive(self, matrix: Array, right: Array, /) -> Array:
-        """Not numbers where the matrix is not positive definite."""
-
-
-class Pair:
-    """A step, and what it says; zeros where it is not of use."""
-
-    sy: Array  # one number per lane
-    yy: Array
-    t: Array
-
-    def __init__(self, m: CurvatureMachine, moved: Any, here: Sample, there: Sample, noise: Any):
-        s = m.entries(m.combination(there.point, -1.0, here.point))
-        y = m.entries(m.combination(there.gradient, -1.0, here.gradient))
-        ss, sy = m.inner(s, s), m.inner(s, y)
-        yy = moved_square(m, s, y) if has_kinks(m) else m.inner(y, y)
-        self.use = moved & is_of_use(ss, sy, yy, m)
-        self.s, self.y = (m.choose(self.use, a, m.xp.zeros_like(a)) for a in (s, y))
-        self.sy, self.yy = m.where(self.use, sy, 1.0), m.where(self.use, yy, 1.0)
-        slope = m.inner(self.s, m.entries(here.gradient))
-        self.t = correction(here.value - there.value, slope, self.sy, noise, m)
-
-
-class Unit:
-    """H without pairs."""
-
-    def first_scale(self, m: CurvatureMachine) -> float:
-        return 1.0
-
-    def descent(self, m: CurvatureMachine, gradient: Array) -> Array:
-        return m.vector(-m.entries(gradient))
-
-    def solve(self, m: CurvatureMachine, held: Array, r: Array) -> tuple[Array, Array]:
-        return r, r
-
-
-UNIT = Unit()
-
-
-def line_from(m: CurvatureMachine, here: Sample, inverse: Inverse, guess: Any) -> Line:
-    """The way along -H g, or in a box or with a simple term to where the model is least."""
-    if has_kinks(m):
-        return line_with_kinks(m, here, inverse, guess)
-    return Line.along(m, here, inverse.descent(m, here.gradient), guess)
-
-
-class ArrayCurvature(Curvature, Inverse):
-    """What is known of the curvature where numbers are arrays.  Zeros have no pairs."""
-
-    __slots__ = ()
-
-    way: Line  # from where the pairs end
-
-    def line(self, m: CurvatureMachine, here: Sample) -> Line:
-        return self.way
-
-    def at(self, m: CurvatureMachine, here: Sample) -> ArrayCurvature:
-        return m.but(self, way=line_from(m, here, self, self.count == 0))
-
-    def after(
-        self, m: CurvatureMachine, moved: Any, failed: Any, here: Sample, there: Sample,
-        noise: Callable[[], Any],
-    ) -> ArrayCurvature:  # fmt: skip
-        if not m.needs(moved | failed):
-            return self
-        return self._after(m, moved, failed, here, there, Pair(m, moved, here, there, noise()))
-
-    @abc.abstractmethod
-    def _after(
-        self, m: CurvatureMachine, moved: Any, failed: Any, here: Sample, there: Sample, pair: Pair
-    ) -> ArrayCurvature:
-        """The long arrays are changed outside of branches, which would copy them."""
+def flat(space: Space, a: Array) -> np.ndarray:
+    """As a flat array on the host, in double precision."""
+    entries: np.ndarray = a if space.plain else to_numpy(a).astype(np.float64, copy=False)
+    return entries if entries.ndim == 1 else entries.reshape(-1)
 
 
 def zeros(m: CurvatureMachine, *shape: int, dtype: Any = None) -> Array:
@@ -280,3 +303,15 @@ def zeros(m: CurvatureMachine, *shape: int, dtype: Any = None) -> Array:
 def times(m: CurvatureMachine, rows: Array, vector: Array) -> Array:
     """The products of all rows with a vector."""
     return m.matmul(m.widened(rows), m.widened(vector)[..., None])[..., 0]
+
+
+def solve(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Not numbers where the matrix is singular."""
+    _, _, found, failed = dgesv(matrix, right)
+    return np.full_like(found, np.nan) if failed else found
+
+
+def solve_positive(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Not numbers where the matrix is not positive definite."""
+    _, found, failed = dposv(matrix, right)
+    return np.full_like(found, np.nan) if failed else found

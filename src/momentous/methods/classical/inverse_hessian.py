@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse.linalg import LinearOperator
 
-from momentous.methods.classical.compact import CompactInverse
-from momentous.methods.classical.curvature import HostCurvature
+from momentous.methods.classical.curvature import Curvature
 
 
 class InverseHessian(LinearOperator):  # type: ignore[misc]
@@ -21,11 +20,10 @@ class InverseHessian(LinearOperator):  # type: ignore[misc]
     ``todense()`` is H as an array, and so is ``numpy.asarray`` of it.
     """
 
-    def __init__(self, curvature: HostCurvature, size: int, held: np.ndarray | None = None):
+    def __init__(self, curvature: Curvature, size: int, held: np.ndarray | None = None):
         super().__init__(np.float64, (size, size))
-        nothing = CompactInverse(1.0, np.empty((0, size)), np.empty((0, 0)))
-        self.whole = curvature.inverse() if len(curvature) else nothing
         self.held = held if held is not None and held.any() else None
+        self.times = curvature.inverse(self.held) if len(curvature) else np.copy
 
     def _adjoint(self) -> InverseHessian:
         return self
@@ -33,12 +31,11 @@ class InverseHessian(LinearOperator):  # type: ignore[misc]
     def _matmat(self, X: Any) -> np.ndarray:
         x, held = np.array(X, np.float64), self.held
         if held is None:
-            return self.whole.times(x)
+            return self.times(x)
         x[held] = 0.0
-        product = self.whole.times(x)
-        product -= self.whole.solve(held, product)[1]
+        product = self.times(x)
         product[held] = 0.0
-        return product  # type: ignore[no-any-return]
+        return product
 
     def todense(self) -> np.ndarray:
         """H as an array."""

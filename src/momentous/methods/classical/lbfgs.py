@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from momentous.core.machine import Machine
+from momentous.core.machine import Host, Machine
 from momentous.core.oracle import Sample
 from momentous.core.passes import GRADIENT
 from momentous.core.record import record
@@ -19,9 +19,9 @@ from momentous.core.space import Space, to_numpy
 from momentous.core.status import Ending, EventKind, Status
 from momentous.methods.checks import check
 from momentous.methods.classical.constants import LBFGS_CONSTANTS
-from momentous.methods.classical.curvature import Curvature, FusedLine, HostCurvature
-from momentous.methods.classical.matrix import HostMatrix
-from momentous.methods.classical.pairs import HostPairs
+from momentous.methods.classical.curvature import UNIT, Curvature, FusedLine, line_from
+from momentous.methods.classical.matrix import Matrix
+from momentous.methods.classical.pairs import Pairs
 from momentous.methods.endings import zero_gradient
 from momentous.methods.search.rounding import Rounding
 from momentous.methods.search.wolfe import (
@@ -140,7 +140,9 @@ class LBFGS(Rule[LBFGSMemory]):
         return Wolfe(self.sufficient_decrease, self.curvature, self.max_trials)
 
     def begin(self, m: Machine, here: Sample, goal: Goal) -> LBFGSMemory:
-        curvature = m.curvature(here, self._pairs_to_keep(m.dimension), self._no_pairs)
+        curvature: Curvature = self._no_pairs(m)
+        if not isinstance(m, Host):
+            curvature = m.but(curvature, way=line_from(m, here, UNIT, True))
         rounding, outcome = Rounding.at(m, here.value), Outcome(0.0, m.no_events)
         short = self.memory is None or self.memory <= LBFGS_CONSTANTS.most_corrected_pairs
         corrects = short if m.penalty is None else False  # with a term values are not of f alone
@@ -268,8 +270,8 @@ class LBFGS(Rule[LBFGSMemory]):
 
     def inverse_hessian(self, space: Space, memory: LBFGSMemory) -> Callable[[], Any] | None:
         """H, for vectors on the host: what has stayed on a device is not kept for this."""
-        curvature: Any = memory.curvature
-        on_host = isinstance(curvature, HostMatrix) or space.library is np.ndarray
+        curvature = memory.curvature
+        on_host = isinstance(curvature, Matrix) or space.library is np.ndarray
         if space.has_own_inner or space.is_part or space.penalty is not None or not on_host:
             return None
         here, held = memory.current, None
@@ -291,19 +293,22 @@ class LBFGS(Rule[LBFGSMemory]):
             return None
         return self.memory or default_memory(dimension)
 
-    def _no_pairs(self, space: Space) -> HostCurvature:
-        """What is known before the first step, on the host."""
-        size, whole = space.dimension, not space.is_part
-        if space.has_own_inner:  # x is a part of a vector
-            ones = space.from_numpy(np.ones(space.shape))
-            size, whole = round(space.inner(ones, ones)), False
+    def _no_pairs(self, m: Machine) -> Curvature:
+        """What is known before the first step."""
+        size, whole = m.dimension, True
+        if isinstance(m, Host):
+            space = m.space
+            whole = not (space.is_part or space.has_own_inner)
+            if space.has_own_inner:  # x is a part of a vector
+                ones = space.from_numpy(np.ones(space.shape))
+                size = round(space.inner(ones, ones))
         most = self._pairs_to_keep(size)
         if most is None and whole:
-            return HostMatrix.unknown(size)
-        return HostPairs.unknown(most or default_memory(size), space)
+            return Matrix.unknown(m)
+        return Pairs.unknown(m, most or default_memory(size))
 
 
-def _inverse_hessian(curvature: HostCurvature, size: int, held: np.ndarray | None) -> Any:
+def _inverse_hessian(curvature: Curvature, size: int, held: np.ndarray | None) -> Any:
     from momentous.methods.classical.inverse_hessian import InverseHessian  # and scipy.sparse
 
     return InverseHessian(curvature, size, held)

@@ -1,384 +1,566 @@
-"""The newest pairs of L-BFGS: windows of rows, on the host and where numbers are arrays."""
+"""The newest pairs of L-BFGS, and H of them in compact form.
+
+With the pairs as columns of S and Y, in any order, R the matrix of the products <s_i, y_j> with
+pair i no newer than j (and 0 elsewhere), D its diagonal, corrected by values, and U = [S, Y],
+
+    H = gamma I + U K U',    K = [[R^-T (D + gamma Y'Y) R^-1, -gamma R^-T], [-gamma R^-1, 0]]
+
+(theorem 2.2 of [1]_).  So the direction -H g is a combination of the gradient and the pairs whose
+weights follow from inner products alone: an iteration computes 2 m products with the new gradient
+and adds up 2 m + 1 vectors in one pass, half of the memory traffic of the recursion on vectors, and
+two reductions over ranks where that has 2 m in a row.
+
+Where the variables A are held, at steps p_A, the least value of the model <g, p> + <p, B p>/2 with
+B = H^-1 has the other entries U w - gamma g, with
+
+    (gamma K^-1 + U_A'U_A) w = U_A'p_A - gamma U_F'g_F,
+    gamma K^-1 = -[[0, R], [R', Y'Y + D/gamma]],
+
+and the multipliers (B p + g)_A = (p_A - (U w - gamma g)_A)/gamma: a system of the size of K,
+however many variables are held.
+
+.. [1] R. H. Byrd, J. Nocedal, R. B. Schnabel, "Representations of quasi-Newton matrices and their
+   use in limited memory methods", Math. Programming 63 (1994).
+"""
 
 from __future__ import annotations
 
-import dataclasses
-import math
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import array_api_compat
 import numpy as np
-from scipy.linalg.blas import dgemv, dsymv, dtrsv
-from scipy.linalg.lapack import dtrtri
+from scipy.linalg.blas import dgemv
 
-from momentous.core import blocks
 from momentous.core.blocks import ROW
 from momentous.core.machine import Host, has_kinks
 from momentous.core.oracle import Sample
 from momentous.core.passes import MOST, Pass, new_pair, padded
 from momentous.core.record import record
+from momentous.core.rule import Vectors
 from momentous.core.space import Array, Space, to_numpy
-from momentous.methods.classical import compact
-from momentous.methods.classical.compact import CompactInverse, correction, is_of_use, moved_square
 from momentous.methods.classical.constants import LBFGS_CONSTANTS
 from momentous.methods.classical.curvature import (
     UNIT,
-    ArrayCurvature,
+    Curvature,
     CurvatureMachine,
     FusedLine,
-    HostCurvature,
     Pair,
+    correction,
+    flat,
+    is_of_use,
     line_from,
+    moved_square,
+    solve,
     times,
     zeros,
 )
 from momentous.methods.search.wolfe import Line
 
 ONE_THREAD = LBFGS_CONSTANTS.one_thread_entries
-NOTHING = np.empty(0)
 
 
-class Window:
-    """Room for twice as many pairs as are kept, and for their products; all is written once.
+@record
+class Products:
+    """The products of pairs by their rows; a new pair takes the row of the oldest.  Zeros have no
+    pairs.  On the host numbers are Python's, and arrays are changed in place."""
 
-    A pair has a number; the first m = ``most`` are pairs of zeros, so that there are always m.  The
-    product of pairs i <= j, less than m apart, stands at place j m + i of a flat array: there m
-    pairs in a row have the upper triangle of a matrix, column by column, and a new pair writes
-    where no other has written.
-    """
-
-    def __init__(self, most: int, shape: tuple[int, ...] = (0,), dtype: Any = np.float64):
-        self.most, self.used = most, most
-        self.shape, self.dtype = shape, dtype  # of vectors that are stacked
-        self.rows = np.zeros((4 * most, math.prod(shape)))  # s_1, y_1, s_2, ... of those
-        self.products = np.zeros((2, 2 * most * (most + 1)))  # of S with Y, and of Y with Y
-        self.products[0, : most * (most + 1) : most + 1] = 1.0  # R can be inverted
-        self.diagonal = np.ones(2 * most)  # <s_i, y_i>/t_i, with t_i the correction by values
-
-    def triangles(self, end: int, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """R and Y'Y of the last k pairs before ``end``, of which what is below the diagonal is
-        anything; and D."""
-        m, first = self.most, (end - k) * (self.most + 1)
-        r, yy = self.products[:, first : first + k * m].reshape(2, k, m)[:, :, :k]
-        return r.T, yy.T, self.diagonal[end - k : end]
-
-    def moved(self, end: int) -> Window:
-        """The last pairs before ``end``, in a window of their own."""
-        new = self.emptied().filled(self.triangles(end, self.most))
-        new.rows[: 2 * self.most] = self.rows[2 * (end - self.most) : 2 * end]
-        return new
-
-    def emptied(self) -> Window:
-        """One of the same size."""
-        return Window(self.most, self.shape, self.dtype)
-
-    def filled(self, products: Sequence[np.ndarray]) -> Window:
-        """With these products of the last pairs."""
-        for mine, its in zip(self.triangles(self.most, len(products[0])), products, strict=True):
-            mine[...] = its
-        return self
-
-    def write(self, to_change: np.ndarray, diagonal: float) -> None:
-        """The products of the change of a new pair with all vectors, s and y in turn."""
-        i, end = self.used, self.used * (self.most + 1) + 1
-        # The last place is that of the pair with itself.
-        self.products[:, end - self.most : end] = to_change.reshape(-1, 2).T
-        self.diagonal[i], self.used = diagonal, i + 1
-
-
-class HostPairs(HostCurvature):
-    """The newest pairs on the host, those before ``end`` in a window, of which ``count`` are real.
-
-    The curvatures of a run share the window.  A new pair is written behind ``end``, where neither
-    this curvature nor any before it looks; if another one has taken that place already (a step that
-    was cut short is taken again), or if there is none left, the pairs move to a window of their
-    own.  U has the columns s_1, y_1, s_2, y_2, ...
-
-    Vectors are arrays of any library, one by one.  Where a pass over long ones is one kernel (on a
-    GPU, in JAX, over ranks) an iteration reads the pairs twice, which is the least: once for the
-    direction, once for their products with the new gradient.  The first pass makes the direction,
-    the point at its end, and the slope.  The second comes with the gradient there: it makes the new
-    change, and all products of the new pair, on trust that the search will take that point, as it
-    nearly always does; on the same trust it is started before the sums of the first have come,
-    where a gradient brings the value.
-    """
-
-    __slots__ = ("_inverse", "_vectors", "end", "gamma", "products", "window")
-
-    def __init__(
-        self, window: Window, end: int = 0, count: int = 0, gamma: float = 1.0,
-        vectors: tuple[Array, ...] = (),
-    ):  # fmt: skip
-        self.window, self.end, self.count, self.gamma = window, end or window.most, count, gamma
-        self.products = NOTHING  # U'g where the method stands
-        self._vectors, self._line = vectors, None
-        self._inverse: CompactInverse | None = None  # once it is known
+    inverse: Array  # R^-1
+    triangle: Array  # R, kept where variables may be held
+    gram: Array  # Y'Y
+    diagonal: Array  # D: <s_i, y_i>/t_i, with t_i the correction by values
+    gamma: Any
+    count: Any
+    row: Any  # of the next pair
 
     @staticmethod
-    def unknown(most: int, space: Space | None = None) -> HostPairs:
-        """Room for so many pairs; short NumPy vectors are stacked."""
-        if space is not None and space.library is np.ndarray and space.shape:
-            whole = not (space.has_own_inner or space.is_part)
-            short = space.size <= LBFGS_CONSTANTS.stacked_entries
-            if whole and short and space.dtype in (np.float32, np.float64):
-                return StackedPairs(Window(most, space.shape, space.dtype))
-        return HostPairs(Window(most))
+    def unknown(m: Any, most: int) -> Products:
+        """Room for so many pairs."""
+        if isinstance(m, Host):
+            inverse, triangle, gram = np.zeros((3, most, most))
+            return Products(inverse, triangle, gram, np.zeros(most), 0.0, 0, 0)
+        square, none = zeros(m, most, most), zeros(m, dtype=m.whole)
+        return Products(square, square, square, zeros(m, most), zeros(m), none, none)
 
-    def without_pairs(self) -> HostPairs:
-        return type(self)(self.window.emptied())
+    @property
+    def most(self) -> int:
+        return self.diagonal.shape[-1]  # type: ignore[no-any-return]
 
-    def at(self, m: Host, here: Sample) -> HostPairs:
-        moved = type(self)(self.window, self.end, self.count, self.gamma, self._vectors)
-        moved.products = moved._products_with(m, here.gradient)
+    def scale(self, m: Any) -> Any:
+        """gamma of H = gamma I + ..."""
+        return m.where(self.count > 0, self.gamma, 1.0)
+
+    def with_pair(self, m: Any, pair: Pair, products: Array) -> Products:
+        """``products`` are those of its y with all rows, its own among them.
+
+        Without the oldest pair the inverse of R is the rest of the old one, and a new pair adds one
+        column.
+        """
+        i, share = self.row, 1.0 / pair.sy
+        to_steps, to_changes = products[..., 0, :], products[..., 1, :]
+        column = _put(m, _times(m, self.inverse, to_steps) * _column(-share), i, share)
+        made = Products(
+            _put_cross(m, self.inverse, i, None, column),
+            _put_cross(m, self.triangle, i, None, to_steps) if has_kinks(m) else self.triangle,
+            _put_cross(m, self.gram, i, to_changes, to_changes),
+            _put(m, self.diagonal, i, pair.sy / pair.t),
+            pair.gamma,
+            m.minimum(self.count + 1, self.most),
+            (i + 1) % self.most,
+        )
+        chosen: Products = m.choose(pair.use, made, self)
+        return chosen
+
+    def weights(self, m: Any, products: Array) -> Array:
+        """w of -H g = U w - gamma g, given U'g."""
+        xp, gamma, inverse = _library(m), _column(self.scale(m)), self.inverse
+        p = _times(m, inverse, products[..., 0, :])
+        rest = gamma * (_times(m, self.gram, p) - products[..., 1, :]) + self.diagonal * p
+        q = _times(m, xp.matrix_transpose(inverse), rest)
+        return xp.reshape(xp.concat([-q, gamma * p], axis=-1), products.shape)
+
+    def weights_on_face(self, m: Any, gram: Array, right: Array) -> Array:
+        """w with (gamma K^-1 + M) w = right, given M = U_A'U_A."""
+        xp, gamma, live = _library(m), _column(self.scale(m)), self.diagonal > 0.0
+        # Each pair is scaled to <s, y> = 1, and y to the length of s.
+        size = 1.0 / xp.sqrt(xp.where(live, self.diagonal, 1.0))
+        size = xp.concat([size, gamma * size], axis=-1)
+        matrix = self.with_middle(m, gram) * size[..., :, None] * size[..., None, :]
+        scaled = size * xp.reshape(right, size.shape)
+        if not (isinstance(m, Host) and self.count == self.most):  # rows without pairs
+            real = xp.concat([live, live], axis=-1)
+            both, unit = real[..., :, None] & real[..., None, :], xp.zeros_like(matrix)
+            matrix = xp.where(both, matrix, _plus_diagonal(m, unit, xp.ones_like(size)))
+            scaled = xp.where(real, scaled, 0.0)
+        w = size * (solve if isinstance(m, Host) else m.solve)(matrix, scaled)
+        return xp.reshape(w, right.shape)
+
+    def with_middle(self, m: Any, gram: Array) -> Array:
+        """gamma K^-1 + M."""
+        k, r, gamma = self.most, self.triangle, _column(self.scale(m))
+        corner = _plus_diagonal(m, gram[..., k:, k:] - self.gram, -self.diagonal / gamma)
+        if isinstance(m, Host):
+            matrix = gram.copy()
+            matrix[:k, k:] -= r
+            matrix[k:, :k], matrix[k:, k:] = matrix[:k, k:].T, corner
+            return matrix
+        xp, side = m.xp, gram[..., :k, k:] - r
+        upper = xp.concat([gram[..., :k, :k], side], axis=-1)
+        return xp.concat([upper, xp.concat([xp.matrix_transpose(side), corner], axis=-1)], axis=-2)
+
+
+def _plus_diagonal(m: Any, matrix: Array, entries: Array) -> Array:
+    """A fresh matrix with these numbers more on its diagonal."""
+    if isinstance(m, Host):
+        matrix.reshape(-1)[:: len(matrix) + 1] += entries
+        return matrix
+    place = m.xp.arange(entries.shape[-1], device=m.device)
+    return m.where(place[:, None] == place, matrix + entries[..., None], matrix)
+
+
+def _library(m: Any) -> Any:
+    """That of the products."""
+    return np if isinstance(m, Host) else m.xp
+
+
+def _column(number: Any) -> Any:
+    """To be multiplied by a vector."""
+    return number if isinstance(number, float) else number[..., None]
+
+
+def _times(m: Any, matrix: Array, vector: Array) -> Array:
+    if not isinstance(m, Host):
+        return times(m, matrix, vector)
+    return matrix @ vector if matrix.size <= ONE_THREAD else np.vecdot(matrix, vector)
+
+
+def _put(m: Any, vector: Array, i: Any, number: Any) -> Array:
+    """The vector with a number in place i."""
+    if isinstance(m, Host):
+        vector[i] = number
+        return vector
+    place = m.xp.arange(vector.shape[-1], device=m.device) == i[..., None]
+    return m.where(place, number[..., None], vector)
+
+
+def _put_cross(m: Any, matrix: Array, i: Any, row: Array | None, column: Array) -> Array:
+    """The matrix with another row i (None: zeros) and, over it, another column i."""
+    if isinstance(m, Host):
+        matrix[i], matrix[:, i] = 0.0 if row is None else row, column
+        return matrix
+    place = m.xp.arange(matrix.shape[-1], device=m.device) == i[..., None]
+    matrix = m.where(place[..., :, None], 0.0 if row is None else row[..., None, :], matrix)
+    return m.where(place[..., None, :], column[..., :, None], matrix)
+
+
+class Face:
+    """The variables A that a model holds, with sums over them, on the host.
+
+    They are kept from pivot to pivot and from step to step: what is computed anew is the part of
+    variables that have joined or left, and the rows of new pairs.
+    """
+
+    __slots__ = ("columns", "gram", "held", "newer", "right", "vector")
+
+    def __init__(self, held: Array, gram: np.ndarray, newer: tuple[int, ...] = ()):
+        self.held, self.gram = held, gram  # not 0 in A; U_A'U_A on this rank
+        self.newer = newer  # the rows of pairs since then
+        self.columns: Array = None  # U_A', if it is known
+        self.vector: Array = None  # v, 0 outside of A, and U_A'v: of this step, if they are known
+        self.right = np.zeros(len(gram))
+
+    def moved(
+        self, m: Host, rows: StackedRows | ListedRows, held: Array, vector: Array, same_step: bool
+    ) -> Face:
+        """With other variables."""
+        xp, face, known = m.space.xp, Face(held, self.gram.copy()), self.vector
+        mask, before = (xp.reshape(a, (-1,)) != 0.0 for a in (held, self.held))
+        changed = mask != before
+        count = int(xp.count_nonzero(changed))
+        if 2 * count > int(xp.count_nonzero(mask)):  # all anew
+            face.gram[:], changed, before = 0.0, mask, mask & ~mask
+        elif same_step:
+            face.right += self.right
+        else:
+            columns, known = self._columns(m, rows, before), vector
+            for i in self._newer_rows():
+                face.gram[i] = face.gram[:, i] = to_numpy(columns @ columns[i, ...])
+            face.right += _sums(m, columns, before, vector)
+            face.columns = None if count else columns
+        for side, sign, values in ((mask, 1.0, vector), (before, -1.0, known)) if count else ():
+            part = rows.columns_at(m, changed & side)
+            if part.shape[1]:
+                face.gram += sign * to_numpy(part @ part.T)
+                face.right += sign * _sums(m, part, changed & side, values)
+        face.vector = vector
+        return face
+
+    def _columns(self, m: Host, rows: StackedRows | ListedRows, chosen: Array) -> Array:
+        """U_A', with the rows of newer pairs."""
+        if not isinstance(self.columns, np.ndarray):
+            return rows.columns_at(m, chosen)
+        for i in self._newer_rows():
+            self.columns[i] = rows.row(i)[chosen]
+        return self.columns
+
+    def _newer_rows(self) -> tuple[int, ...]:
+        return (*self.newer, *(i + len(self.gram) // 2 for i in self.newer))
+
+
+def _sums(m: Host, columns: Array, chosen: Array, vector: Array) -> np.ndarray:
+    """U_A'v, given U_A'."""
+    xp = m.space.xp
+    entries = xp.reshape(vector, (-1,))[chosen]
+    return to_numpy(columns @ xp.astype(entries, columns.dtype))
+
+
+@record
+class Pairs(Curvature):
+    """The newest pairs, a new one in place of the oldest."""
+
+    rows: Any  # U', the steps over the changes: `StackedRows`, `ListedRows` or `ArrayRows`
+    known: Products
+    products: Array  # U'g where the run stands
+    way: Any = None
+    face: Any = None  # on the host: the `Face` of the step before
+    next_face: Any = None  # and of this one, so far
+
+    @staticmethod
+    def unknown(m: Any, most: int) -> Pairs:
+        """Room for so many pairs."""
+        known = Products.unknown(m, most)
+        if isinstance(m, Host):
+            return Pairs(_rows_on_host(most, m.space), known, np.zeros((2, most)))
+        rows = zeros(m, 2, most, m.dimension, dtype=m.dtype)  # to be changed in place
+        return Pairs(ArrayRows(rows), known, zeros(m, 2, most))
+
+    @property
+    def count(self) -> Any:
+        return self.known.count
+
+    def first_scale(self, m: Any) -> Any:
+        return self.known.scale(m)
+
+    def without_pairs(self, m: Host) -> Pairs:
+        return Pairs.unknown(m, self.known.most)
+
+    def at(self, m: Any, here: Sample) -> Pairs:
+        face, products = self.next_face or self.face, self.rows.products(m, here.gradient)
+        moved = Pairs(self.rows, self.known, products, None, face)
+        moved.way = moved.known_line(m, here)
         return moved
 
-    def extended(self, m: Host, here: Sample, there: Sample, noise: float) -> HostPairs:
-        s, y, slope, sums = self._measure(m, here, there)
-        ss, sy, yy = sums[:3]
-        if has_kinks(m):
-            yy = moved_square(m, s, y)
-        if not is_of_use(ss, sy, yy):
+    def _after(
+        self, m: Any, moved: Any, failed: Any, here: Sample, there: Sample, noise: Any
+    ) -> Pairs:
+        known = self.known
+        pair = self.rows.pair(m, moved, here, there, noise, self)
+        if pair is None:  # of no use, on the host
             return self.at(m, there)
-        window, end, most = self.window, self.end, self.window.most
-        if window.used != end or end == 2 * most:
-            window, end = window.moved(end), most
-        t = correction(here.value - there.value, slope, sy, noise)
-        count = min(self.count + 1, most)
-        after = type(self)(window, end + 1, count, sy / yy, (*self._kept(), s, y))
-        after.products, to_change = after._new_products(m, self, there.gradient, s, y, sums)
-        window.write(to_change, sy / t)
+        rows = self.rows.put(m, known.row, pair)
+
+        def extend() -> tuple[Any, ...]:
+            to_change, products = rows.products_with_pair(m, pair, there.gradient, self)
+            after = Pairs(rows, known.with_pair(m, pair, to_change), products)
+            return after.known, products, after.known_line(m, there)
+
+        def forget() -> tuple[Any, ...]:
+            return Products.unknown(m, known.most), self.products, line_from(m, here, UNIT, True)
+
+        state = known, self.products, self.way
+        after = Pairs(rows, *m.case(state, (moved, extend), (failed, forget)))
+        face = self.next_face or self.face
+        if face is not None and len(face.newer) < known.most // 2:  # else it is better read anew
+            after.face = face
+            face.newer = (*face.newer, known.row)
         return after
 
-    def _kept(self) -> tuple[Array, ...]:
-        """The vectors for which there is room beside a new pair."""
-        return self._vectors[2 * (self.count == self.window.most) :]
+    def descent(self, m: Any, gradient: Array) -> Array:
+        known, products = self.known, self.products
+        if m.penalty is not None:  # the model asks for more vectors than the gradient
+            products = self.rows.products(m, gradient)
+        return self.rows.combine(m, known.weights(m, products), -known.scale(m), gradient)
 
-    def _pass(self, m: Host, gradient: Array, s: Array) -> tuple[Pass, tuple[Array, ...]]:
-        """The pass that makes a new pair, and its vectors behind the new gradient."""
-        group = self._kept()
-        if m.fuses:
-            group = padded(group[:MOST])  # a kernel has room for so many
-        return new_pair(len(group)), (gradient, s, *group)
+    def held_step(self, m: Any, held: Array, target: Array, gradient: Array) -> Array:
+        gamma, known = self.known.scale(m), self.known
+        if isinstance(m, Host):
+            weigh = functools.partial(_held_vector, gamma)
+            gram, right = self._on_face(m, held, m.each(weigh, held, target, gradient), gradient)
+        else:
+            nothing = m.each(_nothing, gradient)
+            whole = m.each(_held_or, held, target, m.combination(nothing, -gamma, gradient))
+            gram, right = self.rows.gram(m, held), self.rows.products(m, whole)
+        return self.rows.combine(m, known.weights_on_face(m, gram, right), -gamma, gradient)
 
-    def _measure(
-        self, m: Host, here: Sample, there: Sample
-    ) -> tuple[Array, Array, float, Sequence[float]]:
-        """s, y, the slope of f along s from here, and <s, s>, <s, y>, <y, y>, <s, g>, <y, g>, and
-        products of older vectors with g, the gradient there."""
-        line, s = self._line, None
-        made: Sequence[Array] = ()
-        if isinstance(line, FusedLine) and there.point is line.end:
-            s = line.direction
-            if line.found[0] is there:
-                _, made, sums = line.found
-        if s is None:
-            s = m.combination(there.point, -1.0, here.point)
-        if not made:
-            work, others = self._pass(m, here.gradient, s)
-            made, sums, _ = m.space.compute(work, (there.gradient, *others), skip=1)
-        to_s, to_y, ss, sy, yy, *more = sums
-        return s, made[0], to_s - sy, (ss, sy, yy, to_s, to_y, *more)
-
-    def _new_products(
-        self, m: Host, before: HostPairs, g: Array, s: Array, y: Array, sums: Sequence[float]
+    def _on_face(
+        self, m: Host, held: Array, vector: Array, gradient: Array
     ) -> tuple[np.ndarray, np.ndarray]:
-        """U'g and U'y with the newest pair."""
-        kept, (_, sy, yy, to_s, to_y, *found) = self._vectors[:-2], sums
-        found = [*found[: len(kept)], *m.space.inners(kept[len(found) :], g)]
-        products = self._padded([*found, to_s, to_y])
-        to_change = products.copy()
-        if kept:  # y is a difference of gradients, and so are its products
-            to_change[-2 - len(kept) : -2] -= before.products[-len(kept) :]
-        to_change[-2:] = sy, yy
-        return products, to_change
+        """U_A'U_A, and U_A'v - gamma U'g."""
+        products, size, same_step = self.products, 2 * self.known.most, self.next_face is not None
+        if m.penalty is not None:  # the model asks for more vectors than the gradient
+            products, same_step = self.rows.products(m, gradient), False
+        face = self.next_face or self.face or Face(held * 0.0, np.zeros((size, size)))
+        self.next_face = face.moved(m, self.rows, held, vector, same_step)
+        right, gram = self.next_face.right, self.next_face.gram
+        if m.space.is_part:
+            sums = np.asarray(m.space.totals([*right.tolist(), *gram.reshape(-1).tolist()]))
+            right, gram = sums[: len(right)], sums[len(right) :].reshape(gram.shape)
+        return gram, right.reshape(2, -1) - self.known.scale(m) * products
 
-    def _products_with(self, m: Host, vector: Array) -> np.ndarray:
-        """U'v."""
-        return self._padded(m.space.inners(self._vectors, vector))
+    def make_line(self, m: Any, here: Sample) -> Line | FusedLine:
+        if not (m.fuses and self.count and not has_kinks(m)):
+            return Curvature.make_line(self, m, here)  # of a class with slots there is no super()
+        line: FusedLine = self.rows.fused_line(m, here, self)
+        return line
 
-    def _padded(self, products: Sequence[float]) -> np.ndarray:
-        """With zeros for pairs of zeros."""
-        padded = np.zeros(2 * self.window.most)
-        padded[len(padded) - len(products) :] = products
-        return padded
+    def inverse(self, held: np.ndarray | None) -> Callable[[np.ndarray], np.ndarray]:
+        known, k, gamma = self.known, self.known.count, self.known.gamma
+        rows = self.rows.matrix()[:, :k].reshape(2 * k, -1)
+        inverse, gram = known.inverse[:k, :k], known.gram[:k, :k]
+        real = Products(inverse, np.linalg.inv(inverse), gram, known.diagonal[:k], gamma, k, 0)
+        columns = rows[:, np.zeros(rows.shape[1], bool) if held is None else held]
+        matrix = real.with_middle(Host(Space(rows[0])), columns @ columns.T)
+        if held is not None:
+            rows = np.where(held, 0.0, rows)
+        return functools.partial(_multiply, gamma, rows, gamma * np.linalg.inv(matrix))
 
-    def weights(self) -> np.ndarray:
-        """w of -H g = U w - gamma g."""
-        gamma, products = self.gamma, self.products
-        r, yy, diagonal = self.window.triangles(self.end, self.window.most)
-        p, q = compact.weights(
-            lambda v: dtrsv(r, v),
-            lambda v: dtrsv(r, v, 1, 0, 0, 1, 0, 1),  # transposed, into v; keywords cost time
-            lambda p: dsymv(gamma, yy, p, -gamma, products[1::2]),
-            diagonal, products[::2],
+    def packed(self) -> PackedPairs:
+        known, k, face = self.known, self.known.count, self.face or Face(None, np.empty(0))
+
+        def numbers(a: np.ndarray) -> tuple[float, ...]:
+            return tuple(a.ravel().tolist())
+
+        return PackedPairs(
+            known.most, known.row, self.rows.vectors(k), float(known.gamma),
+            numbers(known.inverse[:k, :k]), numbers(known.triangle[:k, :k]),
+            numbers(known.gram[:k, :k]), numbers(known.diagonal[:k]), numbers(self.products[:, :k]),
+            face.held, numbers(face.gram), face.newer,
         )  # fmt: skip
-        w = np.empty(len(products))
-        np.negative(q, w[::2])
-        np.multiply(p, gamma, w[1::2])
-        return w
-
-    def first_scale(self, m: Host) -> float:
-        return self.gamma
-
-    def descent(self, m: Host, gradient: Array) -> Array:
-        if not self.count:
-            return gradient * -1.0
-        # With a simple term the model asks for more vectors than the gradient.
-        pairs = self if m.penalty is None else self.at(m, Sample(None, gradient=gradient))
-        return self._combined(m, gradient, pairs.weights())
-
-    def _combined(self, m: Host, g: Array, weights: np.ndarray) -> Array:
-        weights = weights[len(weights) - 2 * self.count :]
-        return m.space.weighted_sum([-self.gamma, *weights.tolist()], (g, *self._vectors))
-
-    def _make_line(self, m: Host, here: Sample) -> Line | FusedLine:
-        if not (self.count and m.fuses and not has_kinks(m)):
-            return super()._make_line(m, here)
-        weights, vectors = self.weights()[-2 * self.count :], (here.gradient, *self._vectors)
-        given = [-self.gamma, *weights.tolist()]
-        d, end, along = m.space.direction(here.point, given, vectors)
-
-        # Not after an exception: it may be one of this rank alone, and this is a call over ranks.
-        def line() -> Line:
-            slope, square = along()
-            return Line.of(m, here, d, slope, square, guess=False)
-
-        return FusedLine(d, line, end, *self._pass(m, here.gradient, d))
-
-    def vectors(self) -> tuple[Array, ...]:
-        """The columns of U."""
-        return self._vectors
-
-    def rows(self) -> Array:
-        """U', in the library of x and the widest type that it has switched on."""
-        xp = array_api_compat.array_namespace(self._vectors[0])
-        rows = xp.stack([xp.reshape(a, (-1,)) for a in self._vectors])
-        return xp.astype(rows, xp.asarray(np.zeros(1)).dtype)
-
-    def inverse(self) -> CompactInverse:
-        if self._inverse is None:
-            r, yy, diagonal = self.window.triangles(self.end, k := self.count)
-            inverse, gram = dtrtri(np.triu(r))[0], np.triu(yy) + np.triu(yy, 1).T
-            K = compact.middle(np, np.matmul, inverse, gram, diagonal, self.gamma)
-            order = np.arange(2 * k).reshape(2, k).T.reshape(-1)  # s and y in turn
-            self._inverse = CompactInverse(self.gamma, self.rows(), K[np.ix_(order, order)])
-        return self._inverse
-
-    def solve(self, m: Host, held: Array, r: Array) -> tuple[Array, Array]:
-        if not self.count:
-            return r, r
-        space, xp, H = m.space, m.space.xp, self.inverse()
-        held, right = xp.reshape(held, (-1,)), xp.astype(xp.reshape(r, (-1,)), H.rows.dtype)
-
-        def weigh(*sums: Array) -> Array:
-            w = compact.held_weights(H.gamma, H.K, *(_totals(space, each) for each in sums))
-            return xp.asarray(w, dtype=H.rows.dtype, device=space.device)
-
-        if space.library is np.ndarray and not space.is_part:
-            z, made = H.solve(held, right)
-        else:
-            mask = xp.astype(held != 0.0, H.rows.dtype)
-            z, made = compact.solve_masked(xp, xp.matmul, H.rows, mask, right, H.gamma, weigh)
-        z, made = (xp.reshape(xp.astype(a, r.dtype, copy=False), r.shape) for a in (z, made))
-        return z, made
-
-    def packed(self) -> StoredPairs:
-        window, k = self.window, self.count
-        r, yy, diagonal = window.triangles(self.end, k)
-        products = self.products[len(self.products) - 2 * k :]
-        arrays = (np.triu(r).ravel(), np.triu(yy).ravel(), diagonal, products)
-        numbers = (tuple(a.tolist()) for a in arrays)
-        return StoredPairs(window.most, self.vectors(), self.gamma, *numbers)
 
 
-def _totals(space: Space, sums: Array) -> np.ndarray:
-    """On the host, over all ranks."""
-    here = to_numpy(sums).astype(np.float64)
-    return np.asarray(space.totals(here.reshape(-1).tolist())).reshape(here.shape)
+def _multiply(gamma: float, rows: np.ndarray, middle: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """(gamma I + U K U') x."""
+    return gamma * x + rows.T @ (middle @ (rows @ x))  # type: ignore[no-any-return]
 
 
-class StackedPairs(HostPairs):
-    """Pairs of short NumPy vectors: rows of the window, in double precision, so that the products
-    with all of them are one call of BLAS."""
+def _nothing(xp: Any, a: Array) -> Array:
+    return xp.zeros_like(a)
 
-    __slots__ = ("columns",)
 
-    def __init__(
-        self, window: Window, end: int = 0, count: int = 0, gamma: float = 1.0,
-        vectors: tuple[Array, ...] = (),
-    ):  # fmt: skip
-        super().__init__(window, end, count, gamma)
-        self.columns = window.rows[2 * (self.end - window.most) : 2 * self.end].T  # U
+def _held_vector(gamma: float, xp: Any, held: Array, target: Array, g: Array) -> Array:
+    return xp.where(held != 0.0, target + gamma * g, 0.0)
 
-    def _measure(
-        self, m: Host, here: Sample, there: Sample
-    ) -> tuple[Array, Array, float, Sequence[float]]:
+
+def _held_or(xp: Any, held: Array, target: Array, free: Array) -> Array:
+    return xp.where(held != 0.0, target, free)
+
+
+@record
+class PackedPairs:
+    """`Pairs` on the host in a checkpoint: steps, changes, and their products."""
+
+    most: int
+    row: int
+    vectors: tuple[Array, ...]
+    gamma: float
+    inverse: tuple[float, ...]
+    triangle: tuple[float, ...]
+    gram: tuple[float, ...]
+    diagonal: tuple[float, ...]
+    products: tuple[float, ...]
+    held: Array | None  # the three of a `Face`
+    held_gram: tuple[float, ...]
+    newer: tuple[int, ...]
+
+    def unpacked(self, space: Space | None) -> Pairs:
+        """As it was; without a space, with its vectors one by one."""
+        k, most, vectors = len(self.diagonal), self.most, self.vectors
+        fits = self.row == k % most if k < most else k == most and 0 <= self.row < most
+        if not (fits and len(vectors) == len(self.products) == 2 * k):
+            raise ValueError(f"{len(vectors)} vectors of {k} pairs, {most} at the most")
+        squares, diagonal, products = np.zeros((3, most, most)), np.zeros(most), np.zeros((2, most))
+        squares[:, :k, :k] = np.reshape(self.inverse + self.triangle + self.gram, (3, k, k))
+        diagonal[:k], products[:, :k] = self.diagonal, np.reshape(self.products, (2, k))
+        inverse, triangle, gram = squares
+        known = Products(inverse, triangle, gram, diagonal, self.gamma, k, self.row)
+        face = None
+        if self.held is not None:
+            face = Face(self.held, np.reshape(self.held_gram, (2 * most, 2 * most)), self.newer)
+        return Pairs(_rows_on_host(most, space).filled(vectors), known, products, None, face)
+
+
+@record
+class StoredPairs:
+    """Pairs in a checkpoint of 0.1.0, s_1, y_1, s_2, ... in the order of age, with upper triangles
+    row by row: to be read."""
+
+    most: int
+    vectors: tuple[Array, ...]
+    gamma: float
+    steps_changes: tuple[float, ...]
+    changes_changes: tuple[float, ...]
+    diagonal: tuple[float, ...]
+    products: tuple[float, ...]
+
+    def unpacked(self, space: Space | None) -> Pairs:
+        k, products = len(self.diagonal), self.products
+        r, yy = (np.reshape(a, (k, k)) for a in (self.steps_changes, self.changes_changes))
+        squares = np.linalg.inv(r), r, yy + np.triu(yy, 1).T
+        inverse, triangle, gram = (tuple(a.ravel().tolist()) for a in squares)
+        vectors, both = self.vectors[::2] + self.vectors[1::2], products[::2] + products[1::2]
+        return PackedPairs(
+            self.most, k % self.most, vectors, self.gamma, inverse, triangle, gram, self.diagonal,
+            both, None, (), (),
+        ).unpacked(space)  # fmt: skip
+
+
+# --- where vectors are kept -----------------------------------------------------------------------
+
+
+def _rows_on_host(most: int, space: Space | None) -> StackedRows | ListedRows:
+    """Room for so many pairs; short NumPy vectors are stacked."""
+    if space is not None and space.library is np.ndarray and space.shape:
+        whole = not (space.has_own_inner or space.is_part)
+        short = space.size <= LBFGS_CONSTANTS.stacked_entries
+        if whole and short and space.dtype in (np.float32, np.float64):
+            return StackedRows(np.zeros((2 * most, space.size)), space)
+    return ListedRows((None,) * (2 * most))
+
+
+def _with_differences(
+    products: np.ndarray, pair: Pair, before: Pairs
+) -> tuple[np.ndarray, np.ndarray]:
+    """U'y, and U'g, which is given: y is a difference of gradients, and so are its products."""
+    to_change = products - before.products
+    to_change[:, before.known.row] = pair.sy, pair.yy
+    return to_change, products
+
+
+class StackedRows:
+    """Short NumPy vectors as rows of one array, in double precision, so that the products with all
+    of them are one call of BLAS.  The array is changed in place."""
+
+    __slots__ = ("columns", "rows", "space")
+
+    def __init__(self, rows: np.ndarray, space: Space):
+        self.rows, self.columns, self.space = rows, rows.T, space  # U' and U
+
+    def matrix(self) -> np.ndarray:
+        """U', (2, most, d)."""
+        return self.rows.reshape(2, len(self.rows) // 2, -1)
+
+    def filled(self, vectors: Sequence[np.ndarray]) -> StackedRows:
+        """With these steps, and changes along them, from the first row on."""
+        k = len(vectors) // 2
+        self.matrix()[:, :k] = np.reshape(vectors, (2, k, self.space.size))
+        return self
+
+    def vectors(self, count: int) -> tuple[Array, ...]:
+        """The first steps, and the changes along them, as they were."""
+        chosen = self.matrix()[:, :count].astype(self.space.dtype)
+        return tuple(chosen.reshape(2 * count, *self.space.shape))
+
+    def pair(
+        self, m: Host, moved: bool, here: Sample, there: Sample, noise: float, pairs: Pairs
+    ) -> Pair | None:
         # Sums are made from fresh arrays: rows of odd length begin at odd places in turn, which
-        # changes the last digit of a ddot on old CPUs, and a resumed run has other rows.
-        s, y, g = there.point - here.point, there.gradient - here.gradient, here.gradient
-        inner = m.inner
-        if not m.space.flat:
-            s, y, g, inner = _flat(s), _flat(y), _flat(g), blocks.inner
-        return s, y, inner(s, g), (inner(s, s), inner(s, y), inner(y, y))
+        # changes the last digit of a ddot on old CPUs.
+        return Pair.on_host(m, here, there, noise)
 
-    def _new_products(
-        self, m: Host, before: HostPairs, g: Array, s: Array, y: Array, sums: Sequence[float]
+    def put(self, m: Host, i: int, pair: Pair) -> StackedRows:
+        self.rows[i], self.rows[i + len(self.rows) // 2] = pair.s, pair.y
+        return self
+
+    def products(self, m: Host, vector: Array) -> np.ndarray:
+        """U'v, (2, most)."""
+        return _products(self.columns, flat(self.space, vector)).reshape(2, -1)
+
+    def products_with_pair(
+        self, m: Host, pair: Pair, gradient: Array, before: Pairs
     ) -> tuple[np.ndarray, np.ndarray]:
-        i = 2 * self.end
-        self.window.rows[i - 2], self.window.rows[i - 1] = s, y
-        products, to_change = _products(self.columns, _flat(g), y)
-        return products, to_change
+        """U'y and U'g."""
+        return _with_differences(self.products(m, gradient), pair, before)
 
-    def _products_with(self, m: Host, vector: Array) -> np.ndarray:
-        return _products(self.columns, _flat(vector))[0]
+    def columns_at(self, m: Host, chosen: np.ndarray) -> np.ndarray:
+        """Those of U' at some variables, (2 most, ...)."""
+        places = np.flatnonzero(chosen)
+        columns = np.empty((len(self.rows), len(places)))
+        return self.rows.take(places, axis=1, out=columns, mode="clip")  # others make a copy
 
-    def _combined(self, m: Host, g: Array, weights: np.ndarray) -> Array:
-        columns, gamma = self.columns, self.gamma
+    def row(self, i: int) -> np.ndarray:
+        return self.rows[i]  # type: ignore[no-any-return]
+
+    def combine(self, m: Host, weights: np.ndarray, scale: float, vector: Array) -> Array:
+        """U w + scale v."""
+        columns, entries, weights = self.columns, flat(self.space, vector), weights.reshape(-1)
         if len(columns) <= ROW:
-            whole = dgemv(1.0, columns, weights, -gamma, _flat(g))
+            whole = dgemv(1.0, columns, weights, scale, entries)
         else:
-            whole = _flat(g) * -gamma
+            whole = entries * scale
             parts, cut = _parts(columns)
             whole[:cut] += np.matmul(parts, weights).reshape(-1)
             whole[cut:] += columns[cut:] @ weights
-        if m.space.flat:
+        if self.space.flat:
             return whole
         with np.errstate(over="ignore"):  # a step that overflows is for the search to judge
-            return whole.astype(g.dtype, copy=False).reshape(g.shape)
-
-    def vectors(self) -> tuple[Array, ...]:
-        rows = self.rows().astype(self.window.dtype, copy=False)  # as they were
-        return tuple(row.reshape(self.window.shape) for row in rows)
-
-    def rows(self) -> Array:
-        return self.columns.T[len(self.columns.T) - 2 * self.count :]
+            return whole.astype(vector.dtype, copy=False).reshape(vector.shape)
 
 
-def _flat(a: np.ndarray) -> np.ndarray:
-    """As a flat array of doubles."""
-    flat = a if a.ndim == 1 else a.reshape(-1)
-    return flat if flat.dtype == np.float64 else flat.astype(np.float64)
-
-
-def _products(columns: np.ndarray, *vectors: np.ndarray) -> Sequence[np.ndarray]:
-    """Of each vector, the inner products with all columns, in one thread."""
+def _products(columns: np.ndarray, vector: np.ndarray) -> np.ndarray:
+    """The inner products with all columns, in one thread."""
     size, count = columns.shape
-    if columns.size <= ONE_THREAD:  # transposed; keywords cost time
-        return [dgemv(1.0, columns, v, 0.0, np.empty(count), 0, 1, 0, 1, 1, 1) for v in vectors]
+    sums = np.empty(count)
     if columns.size <= 2 * ONE_THREAD:
-        half = count // 2  # into the same array, from the middle on
-        left, right, sums = columns[:, :half], columns[:, half:], np.empty((len(vectors), count))
-        for v, out in zip(vectors, sums, strict=True):
-            dgemv(1.0, left, v, 0.0, out, 0, 1, 0, 1, 1, 1)
-            dgemv(1.0, right, v, 0.0, out, 0, 1, half, 1, 1, 1)
-        return sums  # type: ignore[return-value]  # its rows
+        # Transposed, into the sums from place i on; keywords cost time.
+        height = count if columns.size <= ONE_THREAD else (count + 1) // 2
+        for i in range(0, count, height):
+            dgemv(1.0, columns[:, i : i + height], vector, 0.0, sums, 0, 1, i, 1, 1, 1)
+        return sums
     if size <= ROW:
-        return [np.vecdot(columns.T, vector) for vector in vectors]
+        return np.vecdot(columns.T, vector, out=sums)
     parts, whole = _parts(columns)
-    both = np.array(vectors)  # so that the columns are read once
-    cut = both[:, :whole].reshape(len(both), len(parts), -1).transpose(1, 0, 2)
-    return np.matmul(cut, parts).sum(axis=0) + both[:, whole:] @ columns[whole:]  # type: ignore[no-any-return]
+    cut = vector[:whole].reshape(len(parts), 1, -1)
+    return np.matmul(cut, parts).sum(axis=(0, 1)) + vector[whole:] @ columns[whole:]  # type: ignore[no-any-return]
 
 
 def _parts(columns: np.ndarray) -> tuple[np.ndarray, int]:
@@ -390,148 +572,169 @@ def _parts(columns: np.ndarray) -> tuple[np.ndarray, int]:
     return columns[:whole].T.reshape(count, -1, height).transpose(1, 2, 0), whole
 
 
+class ListedRows:
+    """Vectors of any library, one by one, in the memory of the host or of a device.
+
+    Where a pass over long ones is one kernel (on a GPU, in JAX, over ranks) an iteration reads the
+    pairs twice, which is the least: once for the direction, once for their products with the new
+    gradient.  The first pass makes the direction, the point at its end, and the slope.  The second
+    comes with the gradient there: it makes the new change, and all products of the new pair, on
+    trust that the search will take that point, as it nearly always does; on the same trust it is
+    started before the sums of the first have come, where a gradient brings the value.
+    """
+
+    __slots__ = ("_rows",)
+
+    def __init__(self, rows: tuple[Array, ...]):
+        self._rows = rows  # None where there is none yet
+
+    def filled(self, vectors: Vectors) -> ListedRows:
+        k, missing = len(vectors) // 2, (None,) * ((len(self._rows) - len(vectors)) // 2)
+        return ListedRows((*vectors[:k], *missing, *vectors[k:], *missing))
+
+    def vectors(self, count: int = 0) -> Vectors:
+        """All that there are."""
+        return tuple([row for row in self._rows if row is not None])
+
+    def matrix(self) -> np.ndarray:
+        """U', where x is in the memory of the host: the pairs that there are."""
+        rows = np.array([row.reshape(-1) for row in self.vectors()], np.float64)
+        return rows.reshape(2, len(rows) // 2, -1)
+
+    def _kept(self, i: int) -> list[int]:
+        """The rows that stay where a pair takes row i."""
+        half = len(self._rows) // 2
+        return [j for j, row in enumerate(self._rows) if row is not None and j % half != i]
+
+    def _pass(self, m: Host, gradient: Array, s: Array, i: int) -> tuple[Pass, Vectors]:
+        """The pass that makes a new pair, and its vectors behind the new gradient."""
+        group = tuple([self._rows[j] for j in self._kept(i)])
+        if m.fuses:
+            group = padded(group[:MOST])  # a kernel has room for so many
+        return new_pair(len(group)), (gradient, s, *group)
+
+    def pair(
+        self, m: Host, moved: bool, here: Sample, there: Sample, noise: float, pairs: Pairs
+    ) -> Pair | None:
+        line, s = pairs.way, None
+        made: Sequence[Array] = ()
+        if isinstance(line, FusedLine) and there.point is line.end:
+            s = line.direction
+            if line.found[0] is there:
+                _, made, sums = line.found
+        if s is None:
+            s = m.combination(there.point, -1.0, here.point)
+        if not made:
+            work, others = self._pass(m, here.gradient, s, pairs.known.row)
+            made, sums, _ = m.space.compute(work, (there.gradient, *others), skip=1)
+        to_s, _, ss, sy, yy, *_ = sums
+        square = moved_square(m, s, made[0]) if has_kinks(m) else yy
+        if not is_of_use(ss, sy, square):
+            return None
+        t = correction(here.value - there.value, to_s - sy, sy, noise)
+        pair = Pair(s, made[0], sy, sy / square, t)
+        pair.yy, pair.sums = yy, sums
+        return pair
+
+    def put(self, m: Host, i: int, pair: Pair) -> ListedRows:
+        rows = list(self._rows)
+        rows[i], rows[i + len(rows) // 2] = pair.s, pair.y
+        return ListedRows(tuple(rows))
+
+    def products(self, m: Host, vector: Array) -> np.ndarray:
+        """U'v, (2, most)."""
+        found = np.zeros(len(self._rows))
+        found[[row is not None for row in self._rows]] = m.space.inners(self.vectors(), vector)
+        return found.reshape(2, -1)
+
+    def products_with_pair(
+        self, m: Host, pair: Pair, gradient: Array, before: Pairs
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """U'y and U'g."""
+        i, products = before.known.row, np.zeros(len(self._rows))
+        (to_s, to_y, _, _, _, *found), kept = pair.sums, self._kept(i)
+        rest = [self._rows[j] for j in kept[len(found) :]]
+        products[kept] = [*found[: len(kept)], *m.space.inners(rest, gradient)]
+        products[[i, i + len(products) // 2]] = to_s, to_y
+        return _with_differences(products.reshape(2, -1), pair, before)
+
+    def columns_at(self, m: Host, chosen: Array) -> Array:
+        """Those of U' at some variables, in the widest type that the library has switched on."""
+        xp = m.space.xp
+        places, wide = xp.nonzero(chosen)[0], xp.asarray(np.zeros(1)).dtype
+        nothing = xp.zeros(places.shape, dtype=wide, device=m.space.device)
+
+        def take(row: Array) -> Array:
+            return xp.astype(xp.take(xp.reshape(row, (-1,)), places, axis=0), wide)
+
+        return xp.stack([nothing if row is None else take(row) for row in self._rows])
+
+    def row(self, i: int) -> np.ndarray:
+        """In the memory of the host."""
+        return self._rows[i].reshape(-1)  # type: ignore[no-any-return]
+
+    def combine(self, m: Host, weights: np.ndarray, scale: float, vector: Array) -> Array:
+        """U w + scale v."""
+        return m.space.weighted_sum([scale, *self._real(weights)], (vector, *self.vectors()))
+
+    def _real(self, weights: np.ndarray) -> list[float]:
+        """Of the rows that there are."""
+        numbers = zip(weights.reshape(-1).tolist(), self._rows, strict=True)
+        return [weight for weight, row in numbers if row is not None]
+
+    def fused_line(self, m: Host, here: Sample, pairs: Pairs) -> FusedLine:
+        given = [-pairs.known.gamma, *self._real(pairs.known.weights(m, pairs.products))]
+        d, end, along = m.space.direction(here.point, given, (here.gradient, *self.vectors()))
+
+        # Not after an exception: it may be one of this rank alone, and this is a call over ranks.
+        def line() -> Line:
+            slope, square = along()
+            return Line.of(m, here, d, slope, square, guess=False)
+
+        return FusedLine(d, line, end, *self._pass(m, here.gradient, d, pairs.known.row))
+
+
 @record
-class StoredPairs:
-    """`HostPairs` in a checkpoint: vectors, and the upper triangles row by row."""
+class ArrayRows:
+    """The rows where numbers are arrays."""
 
-    most: int
-    vectors: tuple[Array, ...]
-    gamma: float
-    steps_changes: tuple[float, ...]
-    changes_changes: tuple[float, ...]
-    diagonal: tuple[float, ...]
-    products: tuple[float, ...]
+    rows: Array  # (..., 2, most, d)
 
-    def unpacked(self, space: Space | None) -> HostPairs:
-        """As it was; without a space, with its vectors one by one."""
-        k, vectors = len(self.diagonal), self.vectors
-        if k > self.most or not len(vectors) == len(self.products) == 2 * k:
-            raise ValueError(f"{len(vectors)} vectors of {k} pairs, {self.most} at the most")
-        r, yy = (np.array(a).reshape(k, k) for a in (self.steps_changes, self.changes_changes))
-        new = HostPairs.unknown(self.most, space)
-        window = new.window.filled((r, yy, np.array(self.diagonal)))
-        made = type(new)(window, window.most, k, self.gamma, vectors)
-        made.products = made._padded(self.products)
-        if isinstance(made, StackedPairs):
-            for column, vector in zip(made.rows(), vectors, strict=True):
-                column[:] = vector.reshape(-1)
-        return made
+    def pair(
+        self, m: CurvatureMachine, moved: Any, here: Sample, there: Sample, noise: Any, pairs: Pairs
+    ) -> Pair:
+        return Pair.in_arrays(m, moved, here, there, noise)
 
+    def put(self, m: CurvatureMachine, i: Array, pair: Pair) -> ArrayRows:
+        return ArrayRows(m.put(self.rows, i, m.xp.stack([pair.s, pair.y], axis=-2), pair.use))
 
-# --- where numbers are arrays ---------------------------------------------------------------------
-
-
-@record
-class Products:
-    """The products of pairs by their rows, whatever their age: see `compact`."""
-
-    inverse: Array  # R^-1, zero where there is no pair
-    gram: Array  # Y'Y
-    diagonal: Array  # D
-    gamma: Array
-    count: Array
-    row: Array  # of the next pair
-
-    def with_pair(
-        self, m: CurvatureMachine, pair: Pair, to_steps: Array, to_changes: Array
-    ) -> Products:
-        """``to_steps`` and ``to_changes`` are the products of its y with all rows.
-
-        Without the oldest pair the inverse of the triangle is the rest of the old one, and a new
-        pair adds one column.
-        """
-        most = self.diagonal.shape[-1]
-        new = m.xp.arange(most, device=m.device) == self.row[..., None]
-        cross = new[..., :, None] | new[..., None, :]
-        old = m.where(cross, 0.0, self.inverse)
-        column = -times(m, old, m.where(new, 0.0, to_steps))
-        column = m.where(new, 1.0, column) / pair.sy[..., None]
-        gram = m.where(new[..., None, :], to_changes[..., :, None], self.gram)
-        made = Products(
-            m.where(new[..., None, :], column[..., :, None], old),
-            m.where(new[..., :, None], to_changes[..., None, :], gram),
-            m.where(new, (pair.sy / pair.t)[..., None], self.diagonal),
-            pair.sy / pair.yy,
-            m.minimum(self.count + 1, most),
-            (self.row + 1) % most,
-        )
-        return m.choose(pair.use, made, self)
-
-
-@record
-class ArrayPairs(ArrayCurvature):
-    """The last pairs, the newest in place of the oldest."""
-
-    rows: Array  # U' = S' over Y', (..., 2, most, d)
-    known: Products
-    way: Line
-
-    @classmethod
-    def unknown(cls, m: CurvatureMachine, here: Sample, most: int) -> ArrayPairs:
-        """Room for so many pairs, for runs that begin here."""
-        rows = zeros(m, 2, most, m.dimension, dtype=m.dtype)  # to be changed in place
-        square, none = zeros(m, most, most), zeros(m, dtype=m.whole)
-        known = Products(square, square, zeros(m, most), zeros(m), none, none)
-        return cls(rows, known, line_from(m, here, UNIT, True))
-
-    @property
-    def count(self) -> Array:
-        return self.known.count
-
-    def first_scale(self, m: CurvatureMachine) -> Array:
-        return m.where(self.count > 0, self.known.gamma, 1.0)
-
-    def _matrix(self, m: CurvatureMachine) -> tuple[Array, Array]:
-        """U', (..., 2 most, d), and gamma."""
+    def _matrix(self, m: CurvatureMachine) -> Array:
+        """U', (..., 2 most, d)."""
         *lanes, two, most, d = self.rows.shape
-        gamma = self.first_scale(m)[..., None]
-        return m.xp.reshape(self.rows, (*lanes, two * most, d)), gamma
+        return m.xp.reshape(self.rows, (*lanes, two * most, d))
 
-    def _products(self, m: CurvatureMachine, vector: Array) -> tuple[Array, Array]:
-        """S'v and Y'v."""
-        found, most = times(m, self._matrix(m)[0], vector), self.rows.shape[-2]
-        return found[..., :most], found[..., most:]
+    def products(self, m: CurvatureMachine, vector: Array) -> Array:
+        """U'v, (..., 2, most)."""
+        return m.xp.reshape(times(m, self._matrix(m), m.entries(vector)), self.rows.shape[:-1])
 
-    def descent(self, m: CurvatureMachine, gradient: Array) -> Array:
-        (rows, gamma), known, g = self._matrix(m), self.known, m.entries(gradient)
-        to_steps, to_changes = self._products(m, g)
-        p, q = compact.weights(
-            lambda v: times(m, known.inverse, v),
-            lambda v: times(m, m.xp.matrix_transpose(known.inverse), v),
-            lambda p: gamma * (times(m, known.gram, p) - to_changes),
-            known.diagonal, to_steps,
-        )  # fmt: skip
-        w = m.xp.astype(m.xp.concat([-q, gamma * p], axis=-1), rows.dtype, copy=False)
-        whole = m.widened(m.matmul(w[..., None, :], rows)[..., 0, :])
-        return m.vector(whole - gamma * m.widened(g))
+    def products_with_pair(
+        self, m: CurvatureMachine, pair: Pair, gradient: Array, before: Pairs
+    ) -> tuple[Array, Array]:
+        """U'y and U'g: the rows are read once."""
+        both = m.widened(m.xp.stack([pair.y, m.entries(gradient)], axis=-1))
+        found = m.matmul(m.widened(self._matrix(m)), both)
+        to_y, to_g = (m.xp.reshape(found[..., i], self.rows.shape[:-1]) for i in range(2))
+        return to_y, to_g
 
-    def solve(self, m: CurvatureMachine, held: Array, r: Array) -> tuple[Array, Array]:
-        (rows, gamma), known, xp = self._matrix(m), self.known, m.xp
-        scale = gamma[..., None]
-        K = compact.middle(xp, m.matmul, known.inverse, known.gram, known.diagonal, scale)
+    def gram(self, m: CurvatureMachine, held: Array) -> Array:
+        """U_A'U_A."""
+        mask = m.widened(m.entries(held) != 0.0)
+        chosen = m.widened(self._matrix(m)) * mask[..., None, :]
+        return m.matmul(chosen, m.xp.matrix_transpose(chosen))
 
-        def weigh(gram: Array, products: Array) -> Array:
-            unit = xp.eye(K.shape[-1], dtype=m.wide, device=m.device)
-            return m.solve(scale * unit + m.matmul(K, gram), times(m, K, products))
-
-        mask, right = m.widened(m.entries(held) != 0.0), m.widened(m.entries(r))
-        z, made = compact.solve_masked(xp, m.matmul, m.widened(rows), mask, right, gamma, weigh)
-        return m.vector(z), m.vector(made)
-
-    def _after(
-        self, m: CurvatureMachine, moved: Array, failed: Array, here: Sample, there: Sample,
-        pair: Pair,
-    ) -> ArrayPairs:  # fmt: skip
-        known = self.known
-        rows = m.put(self.rows, known.row, m.xp.stack([pair.s, pair.y], axis=-2), pair.use)
-        after = ArrayPairs(rows, known, self.way)
-
-        def extend() -> tuple[Products, Line]:
-            products = known.with_pair(m, pair, *after._products(m, pair.y))
-            return products, m.but(after, known=products).at(m, there).way
-
-        def forget() -> tuple[Products, Line]:
-            zero = (m.xp.zeros_like(getattr(known, f.name)) for f in dataclasses.fields(Products))
-            return Products(*zero), line_from(m, here, UNIT, True)
-
-        return ArrayPairs(rows, *m.case((known, self.way), (moved, extend), (failed, forget)))
+    def combine(self, m: CurvatureMachine, weights: Array, scale: Array, vector: Array) -> Array:
+        """U w + scale v."""
+        rows, (*lanes, two, most) = self._matrix(m), weights.shape
+        w = m.xp.reshape(m.xp.astype(weights, rows.dtype, copy=False), (*lanes, 1, two * most))
+        whole = m.widened(m.matmul(w, rows)[..., 0, :])
+        return m.vector(whole + scale[..., None] * m.widened(m.entries(vector)))

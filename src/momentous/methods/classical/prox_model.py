@@ -66,7 +66,7 @@ def _guess(m: BoxMachine, w: Array, step: Any) -> Model:
     """What the proximal map says of a point w."""
     penalty = m.penalty
     end = penalty.prox(m, w, step)
-    nothing = m.each(lambda xp, a: xp.zeros_like(a), w)
+    nothing = m.each(_nothing, w)
     slope = m.combination(nothing, 1.0 / step, w, end)
     small = math.sqrt(m.rounding)
     size = m.norm(w) / math.sqrt(max(m.dimension, 1))
@@ -84,15 +84,19 @@ def _model_end(m: BoxMachine, here: Sample, inverse: Inverse, begun: Model, step
     x = here.point
 
     def turn(state: Model) -> Model:
-        newton = inverse.descent(m, m.combination(here.gradient, 1.0, state.wanted))
-        rest = m.each(_residual, state.held, state.end, x, newton)
-        nothing = m.each(lambda xp, a: xp.zeros_like(a), newton)
-        z, more = m.case(
-            (nothing, nothing),
-            (m.inner(state.held, state.held) > 0.0, lambda: inverse.solve(m, state.held, rest)),
+        gradient = m.combination(here.gradient, 1.0, state.wanted)
+        target, scale = m.combination(state.end, -1.0, x), inverse.first_scale(m)
+        p = m.case(
+            target,
+            (
+                m.inner(state.held, state.held) > 0.0,
+                lambda: inverse.held_step(m, state.held, target, gradient),
+            ),
+            otherwise=lambda: inverse.descent(m, gradient),
         )
-        there = m.each(_where_held, state.held, state.end, x, newton, more)
-        slope = m.combination(state.wanted, -1.0, z)
+        there = m.each(_where_held, state.held, state.end, x, p)
+        multipliers = m.each(_off_target, state.held, target, p)
+        slope = m.combination(state.wanted, -1.0 / scale, multipliers)
         after = _guess(m, m.combination(there, step, slope), step)
         off = m.combination(after.end, -1.0, there)
         p = m.combination(after.end, -1.0, x)
@@ -117,12 +121,16 @@ def _model_end(m: BoxMachine, here: Sample, inverse: Inverse, begun: Model, step
     return m.repeat(begun, goes_on, turn)
 
 
-def _residual(xp: Any, held: Array, end: Array, x: Array, newton: Array) -> Array:
-    return xp.where(held != 0.0, end - x - newton, xp.zeros_like(x))
+def _nothing(xp: Any, a: Array) -> Array:
+    return xp.zeros_like(a)
 
 
-def _where_held(xp: Any, held: Array, end: Array, x: Array, newton: Array, more: Array) -> Array:
-    return xp.where(held != 0.0, end, x + newton + more)
+def _off_target(xp: Any, held: Array, target: Array, p: Array) -> Array:
+    return xp.where(held != 0.0, target - p, xp.zeros_like(p))
+
+
+def _where_held(xp: Any, held: Array, end: Array, x: Array, p: Array) -> Array:
+    return xp.where(held != 0.0, end, x + p)
 
 
 @record

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import ClassVar
 
 from momentous.core.machine import Machine
 from momentous.core.oracle import NO_SAMPLE, Sample
@@ -32,9 +33,10 @@ class HeavyBallMemory(ParameterFreeMemory):
     best: Sample = NO_SAMPLE  # the lowest of all x_i and xbar_i evaluated in this epoch
     variation: float = 0.0  # h
     successes: int = 0  # epochs in a row that have ended successfully, up to this one
-    norm_to_contract: float = (
-        math.inf
-    )  # the gradient norm that the epoch has to contract to end early
+    # The gradient norm that the epoch has to contract to end early.
+    norm_to_contract: float = math.inf
+
+    OLD_NAMES: ClassVar = {"mark": "norm_to_contract"}
 
 
 @dataclasses.dataclass(frozen=True)

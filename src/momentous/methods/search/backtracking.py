@@ -177,7 +177,10 @@ class Backtracking:
                     return m.but(known, phase=WAITS)
                 return m.but(known, verdict=m.where(rests(), STUCK, REJECTED), phase=TRIAL)
 
-            shorter = m.but(known, t=t / self.backoff, trials=search.trials + 1, phase=TRIAL)
+            # The trial is let go: its arrays are free for the next one.
+            shorter = m.but(
+                known, held=here, t=t / self.backoff, trials=search.trials + 1, phase=TRIAL
+            )
             return m.case(shorter, (search.trials > self.most, give_up))
 
         def by_slope() -> Search:

@@ -36,6 +36,7 @@ from momentous.lowrank.backends.cuda.launch import (
 from momentous.lowrank.backends.cuda.modules import (
     Module,
     RowKernels,
+    Weights,
     entry_kernels,
     row_kernels,
 )
@@ -127,8 +128,8 @@ class CudaBackend(Backend):
         module = entry_kernels(left.shape[1], left.dtype, loss)
         errors = cupy.empty(ratings.nnz, np.float64)
         launch(module, "pair_errors", ratings.nnz, (
-            ratings.nnz, *pairs, pack_rows(left), pack_rows(right), parameters_of(loss),
-            float(value_range[0]), float(value_range[1]), errors,
+            ratings.nnz, *pairs, pack_rows(left), pack_rows(right), *map(float, value_range),
+            errors,
         ))  # fmt: skip
         return total(errors)
 
@@ -349,7 +350,7 @@ class CudaSide(Side):
             curvatures = self.loss.largest_curvature(self.groups.values)
         values = cupy.empty(self.groups.values.shape, dtype)
         values[...] = curvatures
-        kernels = row_kernels(rank, dtype, dtype, None, False)
+        kernels = row_kernels(rank, dtype, dtype, Weights(), False)
         features = pack_rows(right, kernels.stride)
         step = RowStep(None, features)  # type: ignore[arg-type]
         return RowSolver(self, kernels, step, features, dtype).blocks(values)

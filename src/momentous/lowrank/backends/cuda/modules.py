@@ -12,6 +12,8 @@ from numpy.typing import DTypeLike
 from momentous.lowrank.backends.base import DAMPING, FULL_STEP, LEAST
 from momentous.lowrank.backends.cuda.arrays import cupy
 from momentous.lowrank.losses import Loss
+from momentous.lowrank.losses.base import Numbers, Triple
+from momentous.lowrank.losses.formula import Formula
 
 FOLDER = Path(__file__).with_name("kernels")
 TILE = 8
@@ -27,31 +29,15 @@ TILE_REGISTERS = 65_000
 # Of the pass over all entries: rounds of entries at once, and blocks per processor, at least.
 PASS_STEPS, PASS_RESIDENT = 4, 8
 
-# The body of ``Entry entry(A z, A x, const double* parameters)``: value, slope, curvature; and of
-# ``double error_of(double z, double x, const double* parameters, double low, double high)``.
-# They say what `Loss.entry` and `Loss.error` say.
-ENTRIES = {
-    "squared": (
-        "A slope = z - x; return {A(0.5) * slope * slope, slope, A(1)};",
-        "z = z < low ? low : z > high ? high : z; return (z - x) * (z - x);",
-    ),
-    "logistic": (
-        "A margin = x * z; A e = exp(margin < A(0) ? margin : -margin);"
-        "A wrong = (margin > A(0) ? e : A(1)) / (A(1) + e);"
-        "A curvature = wrong * (A(1) - wrong);"
-        "return {(margin < A(0) ? -margin : A(0)) + log1p(e), -x * wrong,"
-        " curvature > A(1e-8) ? curvature : A(1e-8)};",
-        "double margin = x * z; return (margin < 0.0 ? -margin : 0.0) + log1p(exp(-fabs(margin)));",
-    ),
-    "implicit": (
-        "A more = A(parameters[0]) * x; A missing = A(1) - z;"
-        "return {A(0.5) * ((A(1) + more) * missing * missing - z * z), more * z - A(1) - more,"
-        " more};",
-        "return (1.0 - z) * (1.0 - z);",
-    ),
-    # For `Side.blocks`: the values are the curvatures.
-    "weights": ("return {A(0), A(0), x};", "return 0.0;"),
-}
+
+class Weights(Loss):
+    """For `Side.blocks`: the values are the curvatures."""
+
+    name = "weights"
+
+    @staticmethod
+    def entry(z: Numbers, x: Numbers, parameters: tuple[float, ...]) -> Triple:
+        return 0.0, 0.0, x
 
 
 class Module:
@@ -85,21 +71,19 @@ class RowKernels(NamedTuple):
     solved: int  # rows of such a block
 
 
-def entry_source(loss: Loss | None) -> str:
-    """The loss in CUDA; None: `Side.blocks` with given weights."""
-    name = "weights" if loss is None else loss.name
-    given = getattr(loss, "cuda_entry", None) or ENTRIES.get(name)
-    if given is None:
-        raise ValueError(
-            f"the loss {name!r} is not written in CUDA; take device='cpu', or give its class an "
-            "attribute cuda_entry: the bodies of entry and error_of, as in momentous.lowrank."
-            "backends.cuda.modules.ENTRIES"
-        )
-    entry, error = given
+def entry_source(loss: Loss) -> str:
+    """What `Loss.entry` and `Loss.error` do, in CUDA."""
+
+    def error(z: Numbers, x: Numbers, low: Numbers, high: Numbers) -> Numbers:
+        return loss.error(z, x, (low, high))
+
+    count = len(loss.parameters)
+    named = "".join(f"const A p{k} = A(parameters[{k}]); " for k in range(count))
     return (
-        "__device__ inline Entry entry(A z, A x, const double* parameters) { " + entry + " }\n"
-        "__device__ inline double error_of(double z, double x, const double* parameters, "
-        "double low, double high) { " + error + " }\n"
+        "__device__ inline Entry entry(A z, A x, const double* parameters) {\n    "
+        f"{named}{loss.formula().in_c('A')}\n}}\n"
+        "__device__ inline double error_of(double z, double x, double low, double high) {\n    "
+        f"{Formula.of(error, 'z', 'x', 'low', 'high').in_c('double')}\n}}\n"
     )
 
 
@@ -122,7 +106,7 @@ def entry_kernels(size: int, dtype: DTypeLike, loss: Loss) -> Module:
 
 
 def row_kernels(
-    size: int, dtype: DTypeLike, sums: DTypeLike, loss: Loss | None, offset: bool
+    size: int, dtype: DTypeLike, sums: DTypeLike, loss: Loss, offset: bool
 ) -> RowKernels:
     """The kernels of half a sweep, with sums of a given type."""
     names = np.dtype(dtype).name, np.dtype(sums).name
@@ -131,7 +115,7 @@ def row_kernels(
 
 @cache
 def _row_kernels(
-    device: int, size: int, dtype: str, sums: str, loss: Loss | None, offset: bool
+    device: int, size: int, dtype: str, sums: str, loss: Loss, offset: bool
 ) -> RowKernels:
     check_size(size)
     per_vector, width = 16 // np.dtype(dtype).itemsize, np.dtype(sums).itemsize
@@ -153,10 +137,8 @@ def _row_kernels(
     defines = (
         ("T", _c_type(dtype)), ("A", _c_type(sums)), ("SIZE", str(size)),
         ("STRIDE", str(stride)), ("OFFSET", str(int(offset))),
-        ("UNIT", str(int(loss is not None and loss.unit_curvature))),
-        ("CUT", str(int(loss is not None and loss.self_concordant))),
-        ("QUADRATIC", str(int(loss is not None and loss.quadratic))),
-        ("DENSE", repr(float(0.0 if loss is None else loss.dense_weight))),
+        ("UNIT", str(int(loss.unit_curvature))), ("CUT", str(int(loss.self_concordant))),
+        ("QUADRATIC", str(int(loss.quadratic))), ("DENSE", repr(float(loss.dense_weight))),
         ("DAMPING", repr(DAMPING)), ("LEAST", repr(LEAST)), ("FULL_STEP", repr(FULL_STEP)),
         ("SOLVE_RESIDENT", str(SOLVE_RESIDENT)),
     )  # fmt: skip

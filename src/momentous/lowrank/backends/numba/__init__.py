@@ -24,26 +24,34 @@ require("numba", "app", "backend='numba'")
 
 from momentous.lowrank.backends.numba.announce import announce_compilations  # noqa: E402
 from momentous.lowrank.backends.numba.compiler import kernels_for, thread_pool  # noqa: E402
-from momentous.lowrank.backends.numba.lanes import lanes_of  # noqa: E402
-from momentous.lowrank.backends.numba.line_kernels import solve_lines  # noqa: E402
-from momentous.lowrank.backends.numba.row_kernels import (  # noqa: E402
-    block_rows,
-    read_only,
-    share_rows,
-    system_in_strips,
-)
-from momentous.lowrank.backends.numba.row_passes import (  # noqa: E402
-    aligned_zeros,
+from momentous.lowrank.backends.numba.passes import (  # noqa: E402
+    Entries,
+    StepArrays,
     in_whole_registers,
-)
-from momentous.lowrank.backends.numba.sparse_kernels import (  # noqa: E402
     multiply_entries,
     predict_entries,
 )
+from momentous.lowrank.backends.numba.simd import strip_length  # noqa: E402
+from momentous.lowrank.backends.numba.systems import block_rows, solve_lines  # noqa: E402
 
 announce_compilations()
 NO_DENSE_PART = DensePart(0.0, np.empty((0, 0)), np.empty(0), 0.0)
-FEWEST = 10_000  # entries that a second thread is worth
+ENTRIES_PER_THREAD = 10_000  # at least: fewer are not worth a second one
+RANGES_PER_THREAD = 4  # of rows, so that none waits long for the others
+
+
+def read_only(array: AnyArray) -> AnyArray:
+    """A view that cannot be written to: to numba that is a type of its own, and one is enough."""
+    view = np.ascontiguousarray(array).view()
+    view.flags.writeable = False
+    return view
+
+
+def in_strips(factor: Floats) -> Floats:
+    """A factor whose rows are whole strips."""
+    size = factor.shape[1]
+    more = -size % strip_length(size)
+    return np.pad(factor, ((0, 0), (0, more))) if more else factor
 
 
 class NumbaBackend(Backend):
@@ -59,16 +67,8 @@ class NumbaBackend(Backend):
     ) -> tuple[Matrix, float]:
         changes, values = np.zeros(before.shape), np.zeros(len(before))
         a, w, u = (read_only(each.astype(np.float64)) for each in (lines, weights, before))
-        solve_lines(quadratic, a, w, u, 0, len(before), changes, values)
-        return changes, float(values.sum())
-
-
-def _offsets_and_current(step: RowStep, rows: int) -> tuple[AnyArray, AnyArray]:
-    """As kernels take them: where there are none an empty array, and zeros."""
-    shape, dtype = (rows, step.features.shape[1]), step.features.dtype
-    offsets = np.empty(0, dtype) if step.offsets is None else step.offsets
-    current = np.zeros(shape, dtype) if step.current is None else step.current
-    return read_only(offsets), read_only(current)
+        solve_lines(quadratic, a, w, u, changes, values)
+        return changes, float(values.sum()) if quadratic else 0.0
 
 
 class NumbaSide(Side):
@@ -86,204 +86,198 @@ class NumbaSide(Side):
 
     def __init__(self, groups: Compressed, loss: Loss, threads: int):
         count = groups.others.size
-        # To numba an array that can be written to is another type, and one is enough.
-        self.groups = Compressed(
+        self.groups, self.loss = groups, loss
+        self.entries = Entries(
             read_only(groups.starts), read_only(groups.others), read_only(groups.values)
         )
-        self.loss = loss
-        self.threads = max(1, min(threads, count // FEWEST))
+        self.threads = max(1, min(threads, count // ENTRIES_PER_THREAD))
         shares = np.arange(1, self.threads) * (count / self.threads)
         cuts = [0, *np.searchsorted(groups.starts, shares), groups.starts.size - 1]
         self.ranges = [(int(a), int(b)) for a, b in pairwise(cuts)]
 
+    @property
+    def _kernels(self) -> ModuleType:
+        return kernels_for(type(self.loss))  # type: ignore[arg-type]  # a class has a hash
+
+    # --- value and gradient -----------------------------------------------------------------------
+
     def value(self, left: Floats, right: Floats) -> float:
+        left, right = in_strips(left), in_strips(right)
         none = np.empty((0, left.shape[1]), left.dtype)
         return self._run(left, right, 0.0, none, [none] * self.threads)
 
     def add_gradient(
         self, left: Floats, right: Floats, scale: float, own: Floats, far: Floats
     ) -> float:
+        size = left.shape[1]
+        left, right = in_strips(left), in_strips(right)
         # Fresh buffers, so that several callers may evaluate at the same time.
-        others = [np.zeros_like(far) for _ in range(self.threads - 1)]
-        total = self._run(left, right, scale, own, [far, *others])
+        copied = left.shape[1] > size
+        mine = np.zeros_like(left) if copied else own
+        others = [np.zeros_like(right) for _ in range(self.threads - (not copied))]
+        total = self._run(left, right, scale, mine, others if copied else [far, *others])
+        if copied:
+            own += mine[:, :size]
         for part in others:
-            far += part
+            far += part[:, :size]
         return total
 
     def _run(
         self, left: Floats, right: Floats, scale: float, own: Floats, far: list[Floats]
     ) -> float:
-        kernels, groups, parameters = (
-            kernels_for(type(self.loss)),
-            self.groups,
-            self.loss.parameters,
-        )
-        lanes, left, right = lanes_of(left.shape[1]), read_only(left), read_only(right)
+        lanes, left, right = (0,) * strip_length(left.shape[1]), read_only(left), read_only(right)
 
         def work(thread: int) -> float:
-            first, last = self.ranges[thread]
-            total: float = kernels.add_groups(
-                lanes, left, right, groups.starts, groups.others, groups.values, first, last,
-                scale, own, far[thread], parameters,
+            total: float = self._kernels.add_groups(
+                lanes, left, right, self.entries, *self.ranges[thread], scale, own, far[thread],
+                self.loss.parameters,
             )  # fmt: skip
             return total
 
         waiting = [thread_pool(self.threads).submit(work, k) for k in range(1, self.threads)]
         return sum((part.result() for part in waiting), work(0))
 
-    def solve_rows(self, step: RowStep) -> tuple[Floats, float]:
-        kernels, groups, loss = kernels_for(type(self.loss)), self.groups, self.loss
-        rows, size = step.weights.shape
-        dtype = step.features.dtype
-        solutions, row_values = np.zeros((rows, size), dtype), np.zeros(rows)
-        features = read_only(step.features)
-        lengths = self._lengths(features)
-        offsets, before = _offsets_and_current(step, rows)
-        dense = DensePart.of(loss, features, step.offsets) or NO_DENSE_PART
-        gram = system_in_strips(dense.gram) if loss.dense_weight else np.empty((0, 0, 0))
-        weights, from_zero = read_only(step.weights), step.current is None
+    # --- half sweeps ------------------------------------------------------------------------------
 
-        def work(first: int, last: int) -> None:
-            kernels.solve_rows(
-                from_zero, step.with_value, groups.starts, groups.others, groups.values, features,
-                lengths, offsets, gram, dense.pull, dense.rest, before, weights, first, last,
-                loss.parameters, solutions, row_values,
-            )  # fmt: skip
+    def _share_rows(
+        self, work: Callable[[int, int], None], row_cost: int, first: int = 0,
+        last: int | None = None,
+    ) -> None:  # fmt: skip
+        """Call ``work(first, last)`` for ranges of rows that take about equally long; a row costs
+        so many entries beside its own."""
+        starts = self.groups.starts[first : None if last is None else last + 1]
+        if self.threads == 1:
+            return work(first, first + starts.size - 1)
+        cost = starts - starts[0] + row_cost * np.arange(starts.size)
+        shares = np.linspace(0, cost[-1], RANGES_PER_THREAD * self.threads + 1)
+        cuts = (first + np.searchsorted(cost, shares)).tolist()
+        list(thread_pool(self.threads).map(work, cuts[:-1], cuts[1:]))
+        return None
 
-        share_rows(work, groups.starts, size, self.threads)
-        return solutions, float(row_values.sum())
+    def _arrays_of(self, step: RowStep, features: Floats) -> StepArrays:
+        shape, dtype = step.weights.shape, features.dtype
+        offsets = np.empty(0, dtype) if step.offsets is None else step.offsets
+        current = np.zeros(shape, dtype) if step.current is None else step.current
+        return StepArrays(
+            read_only(step.weights), read_only(features), read_only(offsets), read_only(current),
+            step.with_value,
+        )  # fmt: skip
 
-    def _lengths(self, features: Floats) -> Floats:
+    def _lengths(self, features: Floats) -> Matrix:
         """``|f_j|^2``, which bounds how far a step of a given length can move a prediction."""
         if not self.loss.self_concordant:
             return np.empty(0)
-        lengths: Floats = np.einsum("jq,jq->j", features, features, dtype=np.float64)
+        lengths: Matrix = np.einsum("jq,jq->j", features, features, dtype=np.float64)
         return lengths
 
-    def improve_rows(self, step: RowStep, squares: Matrix, steps: int) -> tuple[Floats, float]:
-        kernels, groups, loss = self._conjugate, self.groups, self.loss
-        rows, size = step.weights.shape
-        dtype = step.features.dtype
-        solutions, row_values = np.zeros((rows, size), dtype), np.zeros(rows)
-        features = read_only(in_whole_registers(step.features))
-        width = features.shape[1]
-        lengths = self._lengths(features)
-        offsets, current = _offsets_and_current(step, rows)
-        dense = DensePart.of(loss, features[:-1], step.offsets) or NO_DENSE_PART
-        weights = read_only(step.weights)
+    def _sum_rows(
+        self, step: RowStep, solving: bool, first: int, last: int, out: Floats
+    ) -> tuple[Floats, float]:
+        row_values, given = np.zeros(len(out)), self._arrays_of(step, step.features)
+        dense = solving and DensePart.of(self.loss, step.features, step.offsets)
+        lengths = self._lengths(step.features)
 
-        def work(first: int, last: int) -> None:
-            kernels.improve_rows(
-                steps, squares, aligned_zeros(2, width, dtype), step.with_value, groups.starts,
-                groups.others, groups.values, features, lengths, offsets, dense.gram, dense.pull,
-                dense.rest, current, weights, first, last, loss.parameters, solutions, row_values,
+        def work(begin: int, end: int) -> None:
+            self._kernels.sum_rows(
+                self.entries, given, step.current is None, dense or NO_DENSE_PART, lengths,
+                solving, first, begin, end, self.loss.parameters, out, row_values,
             )  # fmt: skip
 
-        share_rows(work, groups.starts, steps, self.threads)
+        # To solve a system takes about as long as to take in so many entries as it has rows.
+        self._share_rows(work, step.features.shape[1], first, last)
+        return out, float(row_values.sum())
+
+    def solve_rows(self, step: RowStep) -> tuple[Floats, float]:
+        rows = len(step.weights)
+        return self._sum_rows(step, True, 0, rows, np.zeros_like(step.weights, step.features.dtype))
+
+    def row_sums(self, step: RowStep, first: int, last: int) -> tuple[Floats, float]:
+        dtype, size = step.features.dtype, step.features.shape[1]
+        lines = np.zeros((last - first, numbers_per_row(size)), dtype)
+        return self._sum_rows(step, False, first, last, lines)
+
+    def improve_rows(self, step: RowStep, squares: Matrix, steps: int) -> tuple[Floats, float]:
+        solutions = np.zeros_like(step.weights, step.features.dtype)
+        row_values, features = np.zeros(len(solutions)), in_whole_registers(step.features)
+        given, lengths = self._arrays_of(step, features), self._lengths(features)
+        dense = DensePart.of(self.loss, features[:-1], step.offsets) or NO_DENSE_PART
+
+        def work(first: int, last: int) -> None:
+            self._kernels.improve_rows(
+                self.entries, given, steps, squares, dense, lengths, first, last,
+                self.loss.parameters, solutions, row_values,
+            )  # fmt: skip
+
+        self._share_rows(work, steps)
         return solutions, float(row_values.sum())
 
     def row_slopes(self, step: RowStep) -> RowSlopes:
-        groups, unit = self.groups, self.loss.unit_curvature
-        rows, size, dtype = groups.starts.size - 1, step.features.shape[1], step.features.dtype
-        features = read_only(in_whole_registers(step.features))
-        width = features.shape[1]
-        downwards, curved, losses = np.zeros((rows, size)), np.zeros(rows), np.zeros(rows)
-        curvatures = np.empty(1 if unit else groups.others.size, dtype)
-        offsets, current = _offsets_and_current(step, rows)
+        unit, dtype = self.loss.unit_curvature, step.features.dtype
+        given = self._arrays_of(step._replace(with_value=True), in_whole_registers(step.features))
+        downwards = np.zeros((self.groups.starts.size - 1, step.features.shape[1]))
+        curved, losses = np.zeros(len(downwards)), np.zeros(len(downwards))
+        curvatures = np.empty(1 if unit else self.groups.others.size, dtype)
 
         def work(first: int, last: int) -> None:
-            self._conjugate.slope_rows(
-                groups.starts, groups.others, groups.values, features, offsets,
-                current, first, last, aligned_zeros(2, width, dtype),
-                self.loss.parameters, curvatures, downwards, curved, losses,
+            self._kernels.slope_rows(
+                self.entries, given, first, last, self.loss.parameters, curvatures, downwards,
+                curved, losses,
             )  # fmt: skip
 
-        share_rows(work, groups.starts, 1, self.threads)
+        self._share_rows(work, 1)
         return RowSlopes(downwards, curved, None if unit else curvatures, float(losses.sum()))
 
     def row_products(
         self, features: Floats, curvatures: Floats | None, directions: Floats
     ) -> Matrix:
-        groups, dtype = self.groups, features.dtype
-        products = np.zeros(directions.shape)
-        features = read_only(in_whole_registers(features))
-        width = features.shape[1]
+        products, dtype = np.zeros(directions.shape), features.dtype
         curved = np.empty(1, dtype) if curvatures is None else curvatures
-        given = read_only(directions.astype(dtype, copy=False))
+        given = read_only(in_whole_registers(features)), read_only(curved)
+        turned = read_only(directions.astype(dtype, copy=False))
 
         def work(first: int, last: int) -> None:
-            self._conjugate.multiply_rows(
-                groups.starts, groups.others, features, curved, given, first, last,
-                aligned_zeros(2, width, dtype), products,
-            )  # fmt: skip
+            self._kernels.multiply_rows(self.entries, *given, turned, first, last, products)
 
-        share_rows(work, groups.starts, 1, self.threads)
+        self._share_rows(work, 1)
         return products
 
-    @property
-    def _conjugate(self) -> ModuleType:
-        return kernels_for(type(self.loss), "conjugate_kernels")
-
-    def row_sums(self, step: RowStep, first: int, last: int) -> tuple[Floats, float]:
-        kernels, groups, size = kernels_for(type(self.loss)), self.groups, step.features.shape[1]
-        dtype = step.features.dtype
-        lines = np.zeros((last - first, numbers_per_row(size)), dtype)
-        losses = np.zeros(last - first)
-        features = read_only(step.features)
-        offsets = read_only(np.empty(0, dtype) if step.offsets is None else step.offsets)
-        from_zero = step.current is None
-        current = np.empty((0, size), dtype) if step.current is None else step.current
-        weights = read_only(step.weights)
-
-        def work(begin: int, end: int) -> None:
-            kernels.sum_rows(
-                from_zero, groups.starts, groups.others, groups.values, features, offsets,
-                read_only(current), weights, first, begin + first, end + first,
-                self.loss.parameters, lines, losses,
-            )  # fmt: skip
-
-        starts = groups.starts[first : last + 1]
-        share_rows(work, starts - starts[0], size, self.threads)
-        return lines, float(losses.sum())
+    # --- certificates and metrics -----------------------------------------------------------------
 
     def predictions(self, left: Matrix, right: Matrix) -> Matrix:
-        groups, out = self.groups, np.empty(self.groups.others.size)
-        given = read_only(np.ascontiguousarray(left)), read_only(np.ascontiguousarray(right))
+        out, given = np.empty(self.groups.others.size), (read_only(left), read_only(right))
 
         def work(first: int, last: int) -> None:
-            predict_entries(groups.starts, groups.others, *given, first, last, out)
+            predict_entries(self.entries, *given, first, last, out)
 
-        share_rows(work, groups.starts, 1, self.threads)
+        self._share_rows(work, 1)
         return out
 
     def product_with(self, data: Matrix) -> Callable[[Matrix], Matrix]:
-        groups, data = self.groups, read_only(data)
+        data = read_only(data)
 
         def times(v: Matrix) -> Matrix:
-            out, v = np.zeros((groups.starts.size - 1, v.shape[1])), np.ascontiguousarray(v)
+            out, given = np.zeros((self.groups.starts.size - 1, v.shape[1])), read_only(v)
 
             def work(first: int, last: int) -> None:
-                multiply_entries(groups.starts, groups.others, data, read_only(v), first, last, out)
+                multiply_entries(self.entries, data, given, first, last, out)
 
-            share_rows(work, groups.starts, 1, self.threads)
+            self._share_rows(work, 1)
             return out
 
         return times
 
     def blocks(self, right: Floats) -> Matrix:
-        groups, rank = self.groups, right.shape[1]
-        blocks = np.zeros((rank, rank, groups.starts.size - 1))
-        curvatures = np.asarray(self.loss.largest_curvature(groups.values))
-        fixed, weighted = read_only(right), curvatures.ndim > 0
-        weights = read_only(curvatures.astype(fixed.dtype)) if weighted else groups.values
+        rank, fixed = right.shape[1], read_only(right)
+        blocks = np.zeros((rank, rank, self.groups.starts.size - 1))
+        curvatures = np.asarray(self.loss.largest_curvature(self.groups.values))
+        weighted, weights = curvatures.ndim > 0, self.entries
+        if weighted:
+            weights = weights._replace(values=read_only(curvatures.astype(fixed.dtype)))
 
         def work(first: int, last: int) -> None:
-            block_rows(
-                groups.starts, groups.others, weights, fixed, weighted, first, last,
-                blocks,
-            )  # fmt: skip
+            block_rows(weights, weighted, fixed, first, last, blocks)
 
-        share_rows(work, groups.starts, rank, self.threads)
+        self._share_rows(work, rank)
         if not weighted:
             blocks *= curvatures
         return blocks

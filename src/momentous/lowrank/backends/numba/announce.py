@@ -8,12 +8,14 @@ used.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Iterator
 from importlib import import_module
 from threading import local
 from typing import TYPE_CHECKING
 
 from momentous.io.logs import notify
 from momentous.lowrank.backends.numba.shared_cache import Dispatcher
+from momentous.lowrank.backends.numba.simd import STRIP
 
 if TYPE_CHECKING:
     from numba import types
@@ -54,13 +56,25 @@ def is_ours(dispatcher: Dispatcher) -> bool:
 def describe(dispatcher: Dispatcher, arguments: tuple[types.Type, ...]) -> str:
     """What is compiled, for which loss, precision and rank, and whether it is kept."""
     loss = dispatcher.py_func.__globals__.get("LOSS")
-    arrays = [one.dtype for one in arguments if isinstance(one, types.Array)]
+    numbers = [one.dtype for one in _arrays(arguments) if isinstance(one.dtype, types.Float)]
     parts = [f"the {loss.name} loss"] if loss else []
-    parts += [str(one) for one in arrays if isinstance(one, types.Float)][:1]
-    parts += [f"rank {one.count}" for one in arguments[:1] if isinstance(one, types.UniTuple)]
+    parts += map(str, numbers[:1])
+    parts += [
+        f"rank {one.count}"
+        for one in arguments[:1]
+        if isinstance(one, types.UniTuple) and one.count < STRIP
+    ]
     kept = type(dispatcher._cache).__name__ != "NullCache"
     after = "kept for the next time" if kept else "again in every process"
     return f"compiling kernels for {', '.join(parts) or 'sweeps'}: some seconds, {after}"
+
+
+def _arrays(arguments: Iterable[types.Type]) -> Iterator[types.Array]:
+    for one in arguments:
+        if isinstance(one, types.BaseTuple):
+            yield from _arrays(one.types)
+        elif isinstance(one, types.Array):
+            yield one
 
 
 def announce_compilations() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import os
@@ -53,6 +54,8 @@ def _shared_database(process: int) -> Connection:
     """One per process: a child must not go on with that of its parent."""
     settings = {**_CLOSED, "threads": "1", "temp_directory": ""}
     connection: Connection = _duckdb().connect(":memory:", config=settings)
+    # DuckDB complains on standard error of what is alive when the program ends.
+    atexit.register(_shared_database.cache_clear)
     return connection
 
 

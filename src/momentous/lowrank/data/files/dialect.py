@@ -218,7 +218,7 @@ def _common_count(records: list[list[str]], least: int) -> tuple[int, int]:
 # --- which field is what --------------------------------------------------------------------------
 
 
-def checked_columns(columns: Columns | None, count: int = 3) -> list[str | int] | None:
+def parse_columns(columns: Columns | None, count: int = 3) -> list[str | int] | None:
     """So many different names or numbers, if any."""
     if columns is None:
         return None

@@ -27,7 +27,7 @@ from momentous.lowrank.data.files.scans import (
     Scan,
     Texts,
     Work,
-    kept_values,
+    choose_precision,
     read_triples,
     skipped_note,
 )
@@ -77,7 +77,7 @@ def read_matrix_market(file: File, work: Work) -> Outcome:
     if present != entries:
         raise RatingsFileError(file.name, f"promises {entries} entries and has {present}")
     # In double precision where a dtype is asked for, so that none becomes infinite unseen.
-    values = kept_values(found.value, work.options.dtype and np.float64)
+    values = choose_precision(found.value, work.options.dtype and np.float64)
     ratings, notes = make_ratings(found.user, found.item, values, shape=(rows, columns))
     return ratings, skipped_note(file.name, found.skipped) + notes
 

@@ -233,10 +233,11 @@ def read_triples(scan: Scan, work: Work) -> Triples:
         if holes:
             texts |= dict.fromkeys(holes, False)
             continue
-        if not work.options.skip_bad and (rejects or is_bad.any()):
-            raise _first_error(scan, is_bad, rejects, work)
         open_lines = [one for one in rejects if one.is_open]
-        if not open_lines or repairs == REPAIRS:
+        is_wrong = bool(rejects) or is_bad.any()
+        if (is_wrong and not work.options.skip_bad) or (open_lines and repairs == REPAIRS):
+            raise _first_error(scan, is_bad, rejects, work)
+        if not open_lines:
             break
         scan, repairs = _blank_lines(scan, open_lines, work), repairs + 1
         skipped += len(open_lines)
@@ -455,20 +456,19 @@ def is_plain_number(text: str) -> bool:
     return plain is not None and -(2**63) <= int(text) < 2**63
 
 
-def kept_values(
+def choose_precision(
     values: AnyArray, dtype: DTypeLike | None = None, single_from: int | None = None
 ) -> AnyArray:
     """In float64; without a ``dtype``, more than so many (by default `SINGLE_FROM`) are float32
     where that is exact."""
-    most = SINGLE_FROM if single_from is None else single_from
-    if dtype is None and values.size > most:
-        if values.dtype == np.float32:
-            return values
-        if np.abs(values).max() < SINGLE_MOST:
-            single = values.astype(np.float32)
-            return single if np.array_equal(single, values) else values
-    if values.dtype == np.float32 and dtype is not None and np.dtype(dtype) == np.float32:
+    is_large = dtype is None and values.size > (SINGLE_FROM if single_from is None else single_from)
+    is_asked = dtype is not None and np.dtype(dtype) == np.float32
+    if values.dtype == np.float32 and (is_large or is_asked):
         return values
+    if is_large and np.abs(values).max() < SINGLE_MOST:
+        single = values.astype(np.float32)
+        if np.array_equal(single, values):
+            return single
     return values.astype(np.float64, copy=False)
 
 

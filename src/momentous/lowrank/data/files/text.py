@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import json
-import mmap
-import re
 import uuid
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 
@@ -42,7 +38,6 @@ DECIMAL_COMMA = (
     "expected a finite number as the rating, with a decimal point; for decimal commas take "
     "decimal=',' or --decimal ,"
 )
-_LONE_RETURN = re.compile(rb"\r(?!\r*(\n|\Z))")
 _CHUNK_BYTES = 1 << 18  # that are looked at several times stay in the processor's cache
 
 
@@ -79,24 +74,37 @@ def open_text(
 ) -> Text:
     """Look through a file once, for what no text has.
 
-    Where line ends are of different kinds the text is a copy with line feeds; with ``one_space``
-    it is a copy with one space in place of each run of spaces and tabs, and blank lines in place
-    of those that begin with a ``comment``.
+    Where there are carriage returns the text is a copy with line feeds alone: DuckDB does not take
+    lines that end in different ways.  With ``one_space`` it is a copy with one space in place of
+    each run of spaces and tabs, and blank lines in place of those that begin with a ``comment``.
     """
-    path, name = file.path, file.name
-    if not path.stat().st_size:
-        raise RatingsFileError(name, "is empty")
-    marks = _find_marks(path)
+    if not file.path.stat().st_size:
+        raise RatingsFileError(file.name, "is empty")
+    marks = _find_marks(file.path)
     if b"\0" in marks:
-        raise RatingsFileError(name, "expected text, but there are zero bytes: a binary file?")
-    if not one_space and (b"\r" not in marks or _has_equal_ends(file)):
-        return Text(path, name, marks)
-    copy = work.folder / uuid.uuid4().hex
-    with path.open("rb") as stream, copy.open("wb") as clean:
-        for raw in stream:
-            line = b" ".join(raw.split()) if one_space else raw.rstrip(b"\r\n")
-            clean.write(b"\n" if comment and line.startswith(comment) else line + b"\n")
-    return Text(copy, name, marks)
+        problem = "expected text, but there are zero bytes: a binary file?"
+        raise RatingsFileError(file.name, problem)
+    if not one_space and b"\r" not in marks:
+        return Text(file.path, file.name, marks)
+    copy, before = work.folder / uuid.uuid4().hex, 0
+    with file.path.open("rb") as stream, copy.open("wb") as clean:
+        while chunk := stream.read(_CHUNK_BYTES):
+            chunk += stream.readline(work.options.limits.line_bytes)
+            chunk = chunk.replace(b"\r\n", b"\n")
+            if one_space or b"\r" in chunk:
+                lines = [line.rstrip(b"\r") for line in chunk.split(b"\n")]
+                for number, line in enumerate(lines, before + 1):
+                    if b"\r" in line:
+                        problem = "has a carriage return within a line; end lines with line feeds"
+                        raise RatingsFileError(file.name, problem, number)
+                if one_space:
+                    lines = [b" ".join(line.split()) for line in lines]
+                if comment is not None:
+                    lines = [b"" if line.startswith(comment) else line for line in lines]
+                chunk = b"\n".join(lines)
+            before += chunk.count(b"\n")
+            clean.write(chunk)
+    return Text(copy, file.name, marks)
 
 
 def _find_marks(path: Path) -> frozenset[bytes]:
@@ -112,27 +120,6 @@ def _find_marks(path: Path) -> frozenset[bytes]:
             if len(chunk) == _CHUNK_BYTES:  # marks of three bytes may lie across its end
                 stream.seek(-2, 1)
     return frozenset(marks)
-
-
-def _has_equal_ends(file: File) -> bool:
-    """Do all lines end in the same way?  A carriage return within a line is refused."""
-    with (
-        file.path.open("rb") as stream,
-        mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content,
-    ):
-        if alone := _LONE_RETURN.search(content):
-            problem = "has a carriage return within a line; end lines with line feeds"
-            line = 1 + sum(raw.endswith(b"\n") for raw in _lines_until(stream, alone.start()))
-            raise RatingsFileError(file.name, problem, line)
-        return not re.search(rb"\r\r|\r\Z|(?<!\r)\n", content)
-
-
-def _lines_until(stream: BinaryIO, place: int) -> Iterator[bytes]:
-    """The lines that end before a place."""
-    for line in stream:
-        if stream.tell() > place:
-            return
-        yield line
 
 
 def text_id(cell: str, samples: list[str]) -> IdColumn:

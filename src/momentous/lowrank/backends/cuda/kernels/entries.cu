@@ -189,7 +189,7 @@ extern "C" __global__ void __launch_bounds__(256) finish_gradient(
 // The prediction for each of some pairs, and what it is worth there: the loss's error.
 extern "C" __global__ void pair_errors(
     Int count, const int* rows, const int* cols, const T* values, const Vec* left, const Vec* right,
-    const double* parameters, double low, double high, double* errors) {
+    double low, double high, double* errors) {
     Int k = Int(blockIdx.x) * blockDim.x + threadIdx.x;
     if (k >= count) return;
     const Vec *u = left + Int(rows[k]) * Q, *v = right + Int(cols[k]) * Q;
@@ -199,5 +199,5 @@ extern "C" __global__ void pair_errors(
 #pragma unroll
         for (int i = 0; i < V; i++) z += a.v[i] * b.v[i];
     }
-    errors[k] = error_of(z, values[k], parameters, low, high);
+    errors[k] = error_of(z, values[k], low, high);
 }
