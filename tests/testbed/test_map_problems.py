@@ -97,7 +97,7 @@ def steepest(problem, x, h=1e-5):
 @each
 def test_a_fixed_point_is_stationary(problem):
     result = accelerate(
-        problem.step, problem.start, problem.value, tol=1e-9, max_iterations=20_000, trace=False
+        problem.step, problem.start, problem.value, tol=1e-9, max_iterations=3000, trace=False
     )
     assert result.grad_norm <= 1e-6 * np.linalg.norm(problem.start - problem.step(problem.start))
     assert steepest(problem, result.image) <= 2e-3 * steepest(problem, problem.start)

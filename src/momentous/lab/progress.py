@@ -89,14 +89,16 @@ OnPart = Callable[[int, int, str], None]
 T = TypeVar("T")
 
 
-def announce_each(on_part: OnPart | None, parts: Sequence[tuple[str, T]]) -> Iterator[T]:
+def ignore_part(done: int, total: int, title: str) -> None:
+    """Where nobody wants to know."""
+
+
+def announce_each(on_part: OnPart, parts: Sequence[tuple[str, T]]) -> Iterator[T]:
     """The parts one after the other; each is announced before it is handed out."""
     for done, (title, part) in enumerate(parts):
-        if on_part is not None:
-            on_part(done, len(parts), title)
+        on_part(done, len(parts), title)
         yield part
-    if on_part is not None:
-        on_part(len(parts), len(parts), "done")
+    on_part(len(parts), len(parts), "done")
 
 
 class StudyProgress:

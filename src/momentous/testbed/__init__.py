@@ -12,8 +12,10 @@ from momentous.testbed.cutest import cutest, cutest_names
 from momentous.testbed.losses import (
     LOSSES,
     Loss,
+    flat_saddle,
     generalised_linear,
     robust_regression,
+    saddle,
     separable,
 )
 from momentous.testbed.matrices import (
@@ -25,7 +27,6 @@ from momentous.testbed.matrices import (
 )
 from momentous.testbed.networks import autoencoder, mlp_classifier
 from momentous.testbed.problem import Problem
-from momentous.testbed.saddles import flat_saddle, saddle
 from momentous.testbed.suite import Entry, halves, problems, suite, with_constants
 from momentous.testbed.transforms import rotated, scaled, shifted
 

@@ -11,7 +11,7 @@ from momentous.testbed.chains import carmon_chain, nested_chain, second_order_ch
 from momentous.testbed.classics import dixon_price, powell, qing, rosenbrock
 from momentous.testbed.cutest import LISTED
 from momentous.testbed.cutest import cutest as load
-from momentous.testbed.losses import LOSSES, robust_regression, separable
+from momentous.testbed.losses import LOSSES, flat_saddle, robust_regression, saddle, separable
 from momentous.testbed.matrices import (
     factorisation,
     matrix_completion,
@@ -21,7 +21,6 @@ from momentous.testbed.matrices import (
 )
 from momentous.testbed.networks import autoencoder, mlp_classifier
 from momentous.testbed.problem import MapProblem, Problem
-from momentous.testbed.saddles import flat_saddle, saddle
 from momentous.testbed.transforms import rotated, scaled, shifted
 
 P = TypeVar("P", Problem, MapProblem)

@@ -5,7 +5,7 @@ Every number and every sentence is computed from the table of the runs.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from momentous.lab.compare.page import Line, fewest, grid
+from momentous.lab.compare.page import Line, extent, fewest, grid
 from momentous.lab.compare.table import Row, made_with
 from momentous.lab.compare.verdicts import (
     LARGE,
@@ -48,11 +48,7 @@ def page(rows: Sequence[Row], picture: str) -> str:
 def _three_sentences(rows: list[Row]) -> str:
     """What most readers want to know."""
     found = {it.method: it for it in summaries(rows)}
-    problems = {row.problem: row.dimension for row in rows}
-    where = (
-        f"On {counted(len(problems), 'problem')} with {min(problems.values()):,} to "
-        f"{max(problems.values()):,} variables"
-    )
+    where = f"On {extent(rows)}"
     if OURS not in found:
         most = max(found.values(), key=lambda it: it.solved)
         return f"{where} `{most.method}` solves the most, {most.solved}."
@@ -121,7 +117,6 @@ OVERHEAD = "Overhead: the median CPU time per gradient outside the function."
 def _how_it_was_made(rows: Sequence[Row]) -> str:
     problems = {row.problem: row for row in rows}
     held_back = sum(row.held_back for row in problems.values())
-    sizes = [row.dimension for row in problems.values()]
     first = rows[0]
     goal = f"{first.rtol or 0:g} times the gradient norm at the start"
     if first.rtol is None:
@@ -137,9 +132,8 @@ def _how_it_was_made(rows: Sequence[Row]) -> str:
     return (
         "`momentous scoreboard` made this page; every number and every sentence on it is computed "
         "from `scoreboard.parquet`.\n\n"
-        f"{counted(len(problems), 'problem')} with {min(sizes):,} to {max(sizes):,} variables, "
-        f"{len(problems) - held_back} of them for choosing defaults by and {held_back} held back "
-        "from that. "
+        f"{extent(rows)}, {len(problems) - held_back} of them for choosing defaults by and "
+        f"{held_back} held back from that. "
         "A problem is solved at the first iterate (of an outside solver: the first evaluation) "
         f"whose gradient norm is at most {goal} and whose value is not above that of the start; "
         "what counts is what had been spent by then. "

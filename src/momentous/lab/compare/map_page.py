@@ -7,7 +7,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from momentous.lab.compare.page import fewest, grid
+from momentous.lab.compare.page import extent, fewest, grid
 from momentous.lab.compare.table import Row, made_with
 from momentous.lab.compare.verdicts import (
     Duel,
@@ -20,7 +20,7 @@ from momentous.lab.compare.verdicts import (
     summaries,
 )
 from momentous.lab.record import Ended
-from momentous.lab.text import counted, folded, listed, ratio, seconds, table_of
+from momentous.lab.text import folded, listed, ratio, seconds, table_of
 
 OURS, PLAIN = "accelerate", "plain"
 LONG = 1e-3  # seconds from which on a map is what takes the time
@@ -79,13 +79,11 @@ def _worst(ratios: dict[str, float]) -> str:
 
 
 def _three_sentences(rows: Sequence[Row]) -> str:
-    problems = {row.problem: row for row in rows}
-    sizes = [row.dimension for row in problems.values()]
     others = [name for name in methods_of(rows) if name not in (OURS, PLAIN)]
     first = (
-        f"On {counted(len(problems), 'descent map')} with {min(sizes):,} to {max(sizes):,} "
-        f"variables `{OURS}` comes to where the plain map comes in {_share(rows, OURS)} of its "
-        f"maps, in the median; the worst is {_worst(_of_plain(rows, 'gradients', OURS))}."
+        f"On {extent(rows, 'descent map')} `{OURS}` comes to where the plain map comes in "
+        f"{_share(rows, OURS)} of its maps, in the median; the worst is "
+        f"{_worst(_of_plain(rows, 'gradients', OURS))}."
     )
     if not others:
         return first

@@ -4,10 +4,17 @@ from collections.abc import Callable, Mapping, Sequence
 
 from momentous.lab.compare.table import Row
 from momentous.lab.compare.verdicts import methods_of, summaries
-from momentous.lab.text import listed, table_of
+from momentous.lab.text import counted, listed, table_of
 
 Line = dict[str, Row]
 """The rows of one problem, by method."""
+
+
+def extent(rows: Sequence[Row], noun: str = "problem") -> str:
+    """How many problems there are, and of which sizes."""
+    sizes = {row.problem: row.dimension for row in rows}
+    smallest, largest = min(sizes.values()), max(sizes.values())
+    return f"{counted(len(sizes), noun)} with {smallest:,} to {largest:,} variables"
 
 
 def grid(

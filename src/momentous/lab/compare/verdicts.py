@@ -152,14 +152,10 @@ def summaries(rows: Sequence[Row]) -> list[Summary]:
                 best_gradients=_best_on(gradients, method),
                 best_time=_best_on(time, method),
                 higher=sum(row.reached and _is_higher(row, lowest[row.problem]) for row in mine),
-                overhead=_middle([row.overhead for row in mine if row.overhead is not None]),
+                overhead=median({r.problem: r.overhead for r in mine if r.overhead is not None}),
             )
         )
     return found
-
-
-def _middle(numbers: list[float]) -> float | None:
-    return statistics.median(numbers) if numbers else None
 
 
 def _best_on(table: dict[str, dict[str, float]], method: str) -> list[str]:

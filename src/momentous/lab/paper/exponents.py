@@ -18,7 +18,7 @@ from momentous import methods
 from momentous.api import minimize
 from momentous.core.method import Method
 from momentous.lab.paper.results import Growth
-from momentous.lab.progress import OnPart, announce_each
+from momentous.lab.progress import OnPart, announce_each, ignore_part
 from momentous.testbed import Problem, nested_chain
 
 FULL = (3, (0.0025, 0.0013, 0.0007, 0.00036, 0.0002, 0.0001))
@@ -32,7 +32,7 @@ theory would need a theta above the 1/10 that Theorem 4 allows, whatever the tol
 MOST_ITERATIONS = 1_000_000
 
 
-def growth_with_difficulty(*, quick: bool = False, on_part: OnPart | None = None) -> list[Growth]:
+def growth_with_difficulty(*, quick: bool = False, on_part: OnPart = ignore_part) -> list[Growth]:
     """Gradients until the gradient norm is mu/4 on nested chains, with the exponent fitted to them.
 
     Theory gives the exponent 1 for gradient descent and 1/2 for RAGD, RHB, AdaRAGD and AdaRHB with

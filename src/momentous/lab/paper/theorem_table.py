@@ -16,7 +16,7 @@ import numpy as np
 from momentous import testbed
 from momentous.lab.paper.bounds import check_adaptive, check_fixed, check_guessed, second_order
 from momentous.lab.paper.results import Bound
-from momentous.lab.progress import OnPart, announce_each
+from momentous.lab.progress import OnPart, announce_each, ignore_part
 from momentous.methods.restarted import RAGD, RHB, AdaRAGD, AdaRHB
 from momentous.methods.restarted.adaptive_radius import AdaptiveRadius
 from momentous.methods.restarted.fixed_radius import FixedRadius
@@ -25,7 +25,7 @@ from momentous.testbed import Problem
 Part = tuple[str, Callable[[], list[Bound]]]
 
 
-def theorem_table(*, quick: bool = False, on_part: OnPart | None = None) -> list[Bound]:
+def theorem_table(*, quick: bool = False, on_part: OnPart = ignore_part) -> list[Bound]:
     """Every quantity that Theorems 1 to 5 and Remark 2 bound, measured, in that order.
 
     An infinite ``measured`` is that of a run that did not end by its own rule.  ``quick``: fewer
