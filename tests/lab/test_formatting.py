@@ -7,8 +7,8 @@ import pytest
 
 from momentous.lab.text import (
     WIDTH,
-    counted,
-    listed,
+    and_list,
+    count_of,
     markdown_table,
     number,
     prose,
@@ -45,10 +45,10 @@ def test_no_time_has_an_exponent():
 
 
 def test_counts_lists_and_ratios():
-    assert [counted(n, "problem") for n in (0, 1, 1234)] == [
+    assert [count_of(n, "problem") for n in (0, 1, 1234)] == [
         "0 problems", "1 problem", "1,234 problems"
     ]  # fmt: skip
-    assert [listed(items) for items in ([], ["a"], ["a", "b"], ["a", "b", "c"])] == [
+    assert [and_list(items) for items in ([], ["a"], ["a", "b"], ["a", "b", "c"])] == [
         "none", "a", "a and b", "a, b and c"
     ]  # fmt: skip
     assert [ratio(value) for value in (None, float("nan"), 0.12345)] == ["-", "-", "0.123"]

@@ -336,22 +336,22 @@ def from_json(kind: type[T], content: object) -> T:
     names = [each.name for each in fields(kind)]  # type: ignore[arg-type]
     if not isinstance(content, dict) or set(content) != set(names):
         raise ValueError(f"the fields of {kind.__name__} must be {', '.join(names)}")
-    return kind(**{name: _checked(name, content[name], hints[name]) for name in names})
+    return kind(**{name: _check_type(name, content[name], hints[name]) for name in names})
 
 
-def _checked(name: str, value: Any, kind: Any) -> Any:
+def _check_type(name: str, value: Any, kind: Any) -> Any:
     """A value of JSON as the type that a field has: ``X | None``, lists, tuples and dicts too.
 
     Strict JSON has "inf" and "nan" where a number is not finite.
     """
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
-        return None if value is None and type(None) in inner else _checked(name, value, inner[0])
+        return None if value is None and type(None) in inner else _check_type(name, value, inner[0])
     fits = isinstance(value, list) and (origin is list or len(value) == len(inner))
     if origin in (list, tuple) and fits:
-        return origin(_checked(name, each, inner[0]) for each in value)
+        return origin(_check_type(name, each, inner[0]) for each in value)
     if origin is dict and type(value) is dict:
-        return {key: _checked(name, each, inner[1]) for key, each in value.items()}
+        return {key: _check_type(name, each, inner[1]) for key, each in value.items()}
     if kind is float and (type(value) is int or value in ("inf", "-inf", "nan")):
         return float(value)
     if isinstance(kind, type) and issubclass(kind, enum.Enum):

@@ -47,14 +47,14 @@ def share(part: int, whole: int) -> str:
     return f"{100 * part / whole:.0f} %" if whole else "-"
 
 
-def listed(items: Sequence[str], none: str = "none") -> str:
+def and_list(items: Sequence[str], none: str = "none") -> str:
     """a, b and c."""
     if len(items) <= 1:
         return items[0] if items else none
     return f"{', '.join(items[:-1])} and {items[-1]}"
 
 
-def counted(number: int, thing: str) -> str:
+def count_of(number: int, thing: str) -> str:
     """1 problem, 2 problems."""
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
@@ -69,7 +69,7 @@ def prose(text: str, bullet: str = "") -> str:
     return wrapper.fill(" ".join(text.split()))
 
 
-def folded(title: str, text: str) -> Iterator[str]:
+def details(title: str, text: str) -> Iterator[str]:
     """Paragraphs of Markdown that are shown when a reader clicks on the title."""
     yield f"<details><summary>{title}</summary>"
     yield text

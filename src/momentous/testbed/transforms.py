@@ -28,7 +28,7 @@ def rotated(problem: Problem, rng: Rng = 0) -> Problem:
         (Q,) = data.like(x)
         return Q.T @ product(Q @ x, Q @ v)
 
-    return _seen(
+    return _transform(
         problem,
         "rotated",
         value_and_gradient,
@@ -51,7 +51,7 @@ def scaled(problem: Problem, value_scale: float = 1.0, length_scale: float = 1.0
         f, g = problem.value_and_gradient(x / s)
         return c * f, c / s * g
 
-    return _seen(
+    return _transform(
         problem,
         "scaled",
         value_and_gradient,
@@ -74,10 +74,10 @@ def shifted(problem: Problem, constant: float) -> Problem:
         return f + shift, g
 
     minimum = None if problem.minimum is None else problem.minimum + shift
-    return _seen(problem, "shifted", value_and_gradient, minimum=minimum)
+    return _transform(problem, "shifted", value_and_gradient, minimum=minimum)
 
 
-def _seen(
+def _transform(
     problem: Problem,
     how: str,
     value_and_gradient: Callable[[Array], tuple[Array, Array]],

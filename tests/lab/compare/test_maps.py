@@ -11,7 +11,7 @@ import pytest
 
 from momentous import accelerate, compare
 from momentous.lab.compare import Comparison
-from momentous.lab.compare.accelerations import anderson, conjugate, damped, plain, squarem
+from momentous.lab.compare.accelerations import anderson, conjugate, damped_solution, plain, squarem
 from momentous.lab.compare.runner import Rules, plain_start
 from momentous.lab.compare.scoreboard import FUNCTIONS, MAPS
 from momentous.lab.compare.sweeps import SMALL, compared_maps, sweep
@@ -135,7 +135,7 @@ def test_daarem_damps_to_the_length_that_is_asked_for(target):
     random = np.random.default_rng(1)
     F, f = random.standard_normal((8, 3)) * [1.0, 0.1, 0.01], random.standard_normal(8)
     longest = np.linalg.lstsq(F, f, rcond=None)[0]
-    gamma = damped(F, f, target)
+    gamma = damped_solution(F, f, target)
     assert np.linalg.norm(gamma) == pytest.approx(target * np.linalg.norm(longest), rel=0.02)
     ridges = [np.linalg.solve(F.T @ F + t * np.eye(3), F.T @ f) for t in np.logspace(-9, 2, 4000)]
     assert min(np.linalg.norm(gamma - one) for one in ridges) <= 0.02 * np.linalg.norm(gamma)
@@ -145,8 +145,8 @@ def test_daarem_without_damping_is_least_squares():
     random = np.random.default_rng(1)
     F, f = random.standard_normal((8, 3)), random.standard_normal(8)
     expected = np.linalg.lstsq(F, f, rcond=None)[0]
-    assert np.allclose(damped(F, f, 1 - 1e-12), expected, rtol=1e-3)
-    assert np.array_equal(damped(np.zeros((8, 2)), f, 0.5), np.zeros(2))
+    assert np.allclose(damped_solution(F, f, 1 - 1e-12), expected, rtol=1e-3)
+    assert np.array_equal(damped_solution(np.zeros((8, 2)), f, 0.5), np.zeros(2))
 
 
 def test_conjugate_gradients_end_on_a_parabola_after_as_many_maps_as_it_has_variables():

@@ -112,7 +112,7 @@ def daarem(meter: MapMeter, x: Vector) -> str:
         residuals.append(next_residual - residual)
         target = math.exp(-0.5 * math.log1p(base ** (kappa - taken)))
         F = np.array(residuals).T
-        gamma = damped(F, next_residual, target)
+        gamma = damped_solution(F, next_residual, target)
         y = image - (np.array(points).T + F) @ gamma
         proposed = meter.value(y) if bool(np.isfinite(y).all()) else math.inf
         x, residual = new, next_residual
@@ -132,7 +132,7 @@ def daarem(meter: MapMeter, x: Vector) -> str:
         before = value
 
 
-def damped(F: np.ndarray, f: Vector, target: float) -> Vector:
+def damped_solution(F: np.ndarray, f: Vector, target: float) -> Vector:
     """The ridge solution of F gamma = f with ``target`` times the length of the least one."""
     U, d, V = np.linalg.svd(F, full_matrices=False)
     keep = d > 1e-14 * d[0]

@@ -6,7 +6,7 @@ Every number and every sentence is computed from the table of the runs.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from momentous.lab.compare.page import Line, extent, fewest, grid
-from momentous.lab.compare.table import Row, made_with
+from momentous.lab.compare.table import Row, setup_note
 from momentous.lab.compare.verdicts import (
     LARGE,
     Duel,
@@ -19,7 +19,7 @@ from momentous.lab.compare.verdicts import (
     summaries,
 )
 from momentous.lab.record import Ended
-from momentous.lab.text import counted, folded, listed, ratio, seconds, share, table_of
+from momentous.lab.text import and_list, count_of, details, ratio, seconds, share, table_of
 
 OURS, BASELINE = "auto", "scipy:l-bfgs-b"
 # Problems held back that were looked at once, and what is to be said of it.
@@ -141,7 +141,7 @@ def _how_it_was_made(rows: Sequence[Row]) -> str:
         f"{first.max_time:g} s. All methods get value and gradient from one call, which counts as "
         f"one of each.{second_run} Methods run with their defaults; those that need Lipschitz "
         f"constants get them where the problem has global ones.{_looked_at(problems)}\n\n"
-        f"{made_with(rows)}"
+        f"{setup_note(rows)}"
     )
 
 
@@ -151,8 +151,8 @@ def _looked_at(problems: Mapping[str, Row]) -> str:
     if not seen:
         return ""
     return (
-        f" Of those held back, {listed(seen)} were looked at to see why an earlier `{OURS}` needed "
-        "far more gradients than others on them; what was changed then was chosen on random "
+        f" Of those held back, {and_list(seen)} were looked at to see why an earlier `{OURS}` "
+        "needed far more gradients than others on them; what was changed then was chosen on random "
         "problems of such kinds and on the half for choosing."
     )
 
@@ -197,7 +197,7 @@ def _ours_against_others(rows: list[Row]) -> Iterator[str]:
     others = [name for name in heuristics(rows) if name != OURS]
     if others:
         yield f"## `{OURS}` against the best heuristic"
-        named = listed([f"`{name}`" for name in others])
+        named = and_list([f"`{name}`" for name in others])
         yield f"On every problem the cheapest of those that guarantee nothing: {named}."
         yield _duel_table(rows, others)
         yield _who_wins(duel(rows, OURS, others), "the best heuristic")
@@ -206,7 +206,7 @@ def _ours_against_others(rows: list[Row]) -> Iterator[str]:
 
 def _duel_table(rows: list[Row], opponents: list[str]) -> str:
     def large(found: Duel) -> str:
-        count = f" ({counted(len(found.time_large), 'problem')})" if found.time_large else ""
+        count = f" ({count_of(len(found.time_large), 'problem')})" if found.time_large else ""
         return ratio(median(found.time_large)) + count
 
     parts = {**halves(rows), "all": rows}
@@ -229,7 +229,7 @@ def _who_wins(found: Duel, they: str) -> str:
     more, less = found.needs_more(), found.needs_less()
     close = len(found.gradients) - len(more) - len(less)
     sentences = [
-        f"Of the {counted(len(found.gradients), 'problem')} that both solve, {they} needs fewer "
+        f"Of the {count_of(len(found.gradients), 'problem')} that both solve, {they} needs fewer "
         f"gradients than `{OURS}` by more than 10 % on {len(more)}, `{OURS}` fewer than "
         f"it on {len(less)}, and {close} are within 10 %."
     ]
@@ -238,21 +238,21 @@ def _who_wins(found: Duel, they: str) -> str:
     if less:
         sentences.append(f"Where `{OURS}` wins (its multiple): {_with_ratios(less)}.")
     if found.only_others:
-        sentences.append(f"Solved by {they} only: {listed(found.only_others)}.")
+        sentences.append(f"Solved by {they} only: {and_list(found.only_others)}.")
     if found.only_method:
-        sentences.append(f"Solved by `{OURS}` only: {listed(found.only_method)}.")
+        sentences.append(f"Solved by `{OURS}` only: {and_list(found.only_method)}.")
     return "\n\n".join(sentences)
 
 
 def _with_ratios(ratios: dict[str, float]) -> str:
-    return listed([f"{name} ({ratio(value)})" for name, value in ratios.items()])
+    return and_list([f"{name} ({ratio(value)})" for name, value in ratios.items()])
 
 
 def _turns(rows: list[Row]) -> str:
     """How often the guaranteed part of `auto` was needed."""
     turns = {row.problem: row.guaranteed_turns for row in rows if row.guaranteed_turns}
     most = [f"{name} ({turns[name]})" for name in sorted(turns, key=lambda name: -turns[name])]
-    where = f" problems: {listed(most)}." if most else " problems."
+    where = f" problems: {and_list(most)}." if most else " problems."
     return f"The guaranteed part of `{OURS}` had a turn on {len(most)} of {len(rows)}{where}"
 
 
@@ -267,11 +267,11 @@ MARKS = {
 
 def _per_problem(rows: Sequence[Row]) -> Iterator[str]:
     fused, separate = by_run(rows)
-    yield from folded("Gradients to the tolerance", _grid(fused, lambda row: f"{row.njev:,}"))
+    yield from details("Gradients to the tolerance", _grid(fused, lambda row: f"{row.njev:,}"))
     if separate:
         grid = _grid(separate, lambda row: f"{row.nfev:,} + {row.njev:,}")
-        yield from folded("Values + gradients to the tolerance, where they are apart", grid)
-    yield from folded("Time to the tolerance", _grid(fused, lambda row: seconds(row.time)))
+        yield from details("Values + gradients to the tolerance, where they are apart", grid)
+    yield from details("Time to the tolerance", _grid(fused, lambda row: seconds(row.time)))
     yield _legend(rows)
 
 

@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from momentous.lab.compare.page import extent, fewest, grid
-from momentous.lab.compare.table import Row, made_with
+from momentous.lab.compare.table import Row, setup_note
 from momentous.lab.compare.verdicts import (
     Duel,
     Summary,
@@ -20,7 +20,7 @@ from momentous.lab.compare.verdicts import (
     summaries,
 )
 from momentous.lab.record import Ended
-from momentous.lab.text import folded, listed, ratio, seconds, table_of
+from momentous.lab.text import and_list, details, ratio, seconds, table_of
 
 OURS, PLAIN = "accelerate", "plain"
 LONG = 1e-3  # seconds from which on a map is what takes the time
@@ -156,7 +156,7 @@ def _how_it_was_made(rows: Sequence[Row]) -> str:
     return (
         "`momentous scoreboard --maps` made this page; every number and every sentence on it is "
         f"computed from `map-scoreboard.parquet`. The maps belong to {len(families)} families: "
-        f"{listed(list(families))}.\n\n"
+        f"{and_list(list(families))}.\n\n"
         "The goal is the objective that the plain map comes to in as many steps as the tables say; "
         "there it was stopped by a limit, or because its residual |x - T(x)| was 1e-6 of the "
         "first one. A map counts as solved at the first image with that objective, to ten digits "
@@ -168,7 +168,7 @@ def _how_it_was_made(rows: Sequence[Row]) -> str:
         "point that is discarded for its value costs a map.\n\n"
         f"The others are written from their papers: {'; '.join(named)}. They have their authors' "
         "defaults, but no point of theirs may raise the objective, which serves them better here."
-        f"\n\n{made_with(rows)}"
+        f"\n\n{setup_note(rows)}"
     )
 
 
@@ -218,12 +218,12 @@ def _who_wins(rows: Sequence[Row]) -> Iterator[str]:
 
 def _per_problem(rows: Sequence[Row]) -> Iterator[str]:
     maps = _grid(rows, lambda row: f"{row.njev:,}{'*' if row.status is Ended.ELSEWHERE else ''}")
-    yield from folded("Maps to the goal", maps)
+    yield from details("Maps to the goal", maps)
     apart = [row for row in rows if row.separate]
     if apart:
         both = _grid(apart, lambda row: f"{row.njev:,} + {row.nfev:,}")
-        yield from folded("Maps + values, where a value does not come with the map", both)
-    yield from folded("CPU time to the goal", _grid(rows, lambda row: seconds(row.time)))
+        yield from details("Maps + values, where a value does not come with the map", both)
+    yield from details("CPU time to the goal", _grid(rows, lambda row: seconds(row.time)))
     unsolved = dict.fromkeys(row.status for row in rows if not row.reached)
     legend = "H: held back. *: at another fixed point, above the goal."
     if unsolved:

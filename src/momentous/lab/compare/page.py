@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from momentous.lab.compare.table import Row
 from momentous.lab.compare.verdicts import methods_of, summaries
-from momentous.lab.text import counted, listed, table_of
+from momentous.lab.text import and_list, count_of, table_of
 
 Line = dict[str, Row]
 """The rows of one problem, by method."""
@@ -14,7 +14,7 @@ def extent(rows: Sequence[Row], noun: str = "problem") -> str:
     """How many problems there are, and of which sizes."""
     sizes = {row.problem: row.dimension for row in rows}
     smallest, largest = min(sizes.values()), max(sizes.values())
-    return f"{counted(len(sizes), noun)} with {smallest:,} to {largest:,} variables"
+    return f"{count_of(len(sizes), noun)} with {smallest:,} to {largest:,} variables"
 
 
 def grid(
@@ -53,7 +53,7 @@ def fewest(rows: Sequence[Row]) -> str:
     """Who needs the fewest gradients, or maps, and on which problems: a list."""
     ranked = sorted(summaries(rows), key=lambda it: -len(it.best_gradients))
     return "\n".join(
-        f"- `{it.method}`, {len(it.best_gradients)}: {listed(it.best_gradients)}."
+        f"- `{it.method}`, {len(it.best_gradients)}: {and_list(it.best_gradients)}."
         for it in ranked
         if it.best_gradients
     )

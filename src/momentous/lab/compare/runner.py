@@ -162,7 +162,7 @@ def _run_all(
         path = None if folder is None else _path(Path(folder), entry, solver, rules)
         record = finished_run(path, ComparisonInfo) if path is not None and resume else None
         if record is None:
-            start = start or _made(entry, rules)
+            start = start or _make_start(entry, rules)
             record = _run(entry, start, solver, rules)
             if path is not None:
                 record = record.save(path)
@@ -194,7 +194,7 @@ class Start:
         return Limits(tol, rules.max_evaluations, rules.max_time, self.fun, self.goal, max_maps)
 
 
-def _made(entry: AnyEntry, rules: Rules) -> Start:
+def _make_start(entry: AnyEntry, rules: Rules) -> Start:
     """Uncounted: it sets the goal, and warms up what the function compiles or keeps."""
     try:
         with np.errstate(all="ignore"):
@@ -247,7 +247,7 @@ def _run(entry: AnyEntry, start: Start, solver: Solver, rules: Rules) -> RunReco
     if isinstance(start.problem, MapProblem):
         info = replace(info, separate=start.problem.step_and_value is None)
     try:
-        ran = _repeated(start.problem, solver, limits, rules)
+        ran = _fastest_run(start.problem, solver, limits, rules)
         info = replace(info, overhead=ran.info.overhead)
         record = RunRecord.from_columns(info, ran.outcome, ran.columns, ran.events)
     except NotApplicableError as error:
@@ -262,7 +262,7 @@ def _run(entry: AnyEntry, start: Start, solver: Solver, rules: Rules) -> RunReco
     return replace(record, outcome=outcome)
 
 
-def _repeated(
+def _fastest_run(
     problem: AnyProblem | Exception, solver: Solver, limits: Limits, rules: Rules
 ) -> RunRecord[TimedInfo]:
     """The fastest of so many runs, where they are short."""

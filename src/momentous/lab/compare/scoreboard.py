@@ -13,7 +13,7 @@ from momentous.lab.compare.problems import AnyEntry
 from momentous.lab.compare.profiles import MEASURES, plot_profiles
 from momentous.lab.compare.runner import compare
 from momentous.lab.compare.solvers import as_solvers
-from momentous.lab.compare.table import Comparison, Row, merged
+from momentous.lab.compare.table import Comparison, Row, merge_rows
 from momentous.lab.compare.verdicts import by_run
 from momentous.lab.meter import OUTSIDE_SOLVERS
 from momentous.methods.registry import AUTO, REGISTRY
@@ -68,7 +68,7 @@ class Scoreboard:
             rows, interrupted = rows + found.rows, found.interrupted
         if old and rows:
             _require_same_rules(old[0], rows[0])
-            rows = merged(old, rows)
+            rows = merge_rows(old, rows)
         comparison = Comparison(rows, interrupted=interrupted)
         if rows and not interrupted:
             out.mkdir(parents=True, exist_ok=True)

@@ -27,7 +27,7 @@ from momentous.lab.record import (
     from_json,
     pyarrow_with_parquet,
 )
-from momentous.lab.text import listed, seconds
+from momentous.lab.text import and_list, seconds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -246,14 +246,14 @@ def write_columns(path: str | os.PathLike[str], columns: Mapping[str, Sequence[o
             parquet.write_table(arrow.table(columns), file)
 
 
-def made_with(rows: Iterable[Row]) -> str:
+def setup_note(rows: Iterable[Row]) -> str:
     """The versions and the machine of all rows, method by method where they differ."""
     methods: dict[str, dict[str, None]] = {}
     for row in rows:
         methods.setdefault(row.setup, {})[f"`{row.method}`"] = None
     if len(methods) == 1:
         return f"Made with {next(iter(methods))}."
-    parts = [f"- {setup}: {listed(list(names))}" for setup, names in methods.items()]
+    parts = [f"- {setup}: {and_list(list(names))}" for setup, names in methods.items()]
     return "Made with\n\n" + "\n".join(parts)
 
 
@@ -265,7 +265,7 @@ def _load_rows(path: Path) -> list[Row]:
         if as_text:
             with path.open(newline="", encoding="utf-8") as file:
                 lines = [
-                    {name: _parsed(line[name], kinds[name]) for name in kinds if name in line}
+                    {name: _parse_cell(line[name], kinds[name]) for name in kinds if name in line}
                     for line in csv.DictReader(file)
                 ]
         else:
@@ -280,14 +280,14 @@ def _load_rows(path: Path) -> list[Row]:
         ) from error
 
 
-def merged(old: Sequence[Row], new: Sequence[Row]) -> list[Row]:
+def merge_rows(old: Sequence[Row], new: Sequence[Row]) -> list[Row]:
     """The old rows with new ones in the place of those of the same runs; others at the end."""
     fresh = {(row.problem, row.method, row.separate): row for row in new}
     kept = [fresh.pop((row.problem, row.method, row.separate), row) for row in old]
     return [*kept, *fresh.values()]
 
 
-def _parsed(text: str, kind: Any) -> Any:
+def _parse_cell(text: str, kind: Any) -> Any:
     options = typing.get_args(kind)  # of ``int | None``
     if type(None) in options:
         return None if not text else options[0](text)

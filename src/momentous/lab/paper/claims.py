@@ -20,7 +20,7 @@ from momentous.lab.paper.problems import PROBLEMS
 from momentous.lab.paper.results import Claim, RunSet, Verdict, row_at
 from momentous.lab.paper.runs import PaperRun
 from momentous.lab.record import Ended
-from momentous.lab.text import counted, listed, seconds
+from momentous.lab.text import and_list, count_of, seconds
 
 FEWEST = 100  # iterations: fewer tell nothing
 SHOWN = 1000  # iterations that sections 5.1 and 5.2 show
@@ -75,11 +75,11 @@ class Statement:
         }
         runs = run_set.only([found[name] for name in self.methods if name in found])
         absent = [name for name in self.methods if name not in found]
-        missing = f"not run, or for fewer than {FEWEST} iterations: {listed(absent)}"
+        missing = f"not run, or for fewer than {FEWEST} iterations: {and_list(absent)}"
         if any(runs.by_method.keys().isdisjoint(each) for each in self.needs or (self.methods,)):
             finding = Finding(Verdict.CANNOT_TELL, "", missing)
         elif runs.length < FEWEST:
-            short = f"too short a run: {counted(runs.length, 'iteration')}"
+            short = f"too short a run: {count_of(runs.length, 'iteration')}"
             finding = Finding(Verdict.CANNOT_TELL, "", short)
         else:
             finding = self.check(runs)
@@ -114,7 +114,7 @@ def _by_time(check: Check) -> Check:
         finding = check(runs)
         if len(runs.machines) > 1:
             return finding.left_open(
-                f"times of different machines or threads: {listed(runs.machines)}"
+                f"times of different machines or threads: {and_list(runs.machines)}"
             )
         disturbed = {name: disturbance(runs.time(run)) for name, run in runs.by_method.items()
                      if name in QUICK}  # fmt: skip
@@ -188,9 +188,9 @@ def _ahead_of_gd(
         pairs = zip(budgets, errors[name], errors["GD"], strict=True)
         where = [number(budget) for budget, its, theirs in pairs if not its < theirs]
         if where:
-            behind.append(f"{name} at {listed(where)}")
+            behind.append(f"{name} at {and_list(where)}")
     last = ", ".join(f"{name} {found[-1]:.2e}" for name, found in errors.items())
-    at = f"{listed([number(budget) for budget in budgets])} {unit}".rstrip()
+    at = f"{and_list([number(budget) for budget in budgets])} {unit}".rstrip()
     text = f"compared at {at}; not ahead of GD: {'; '.join(behind) or 'none'}"
     return Finding.of(not behind, f"{text}; f - f* at the last of these: {last}")
 
@@ -225,11 +225,11 @@ def _quicker_than_the_others(runs: RunSet) -> Finding:
     others = {name: time for name, time in times.items() if name not in QUICK}
     pairs = itertools.product(ours.items(), others.items())
     slower = [f"{name} than {other}" for (name, time), (other, its) in pairs if not time < its]
-    text = listed([f"{name} {seconds(time)}" for name, time in times.items()])
+    text = and_list([f"{name} {seconds(time)}" for name, time in times.items()])
     text = f"time of {last:,} iterations: {text}; not quicker: {'; '.join(slower) or 'none'}"
     finding = Finding.of(not slower, text)
     if gone and not slower:
-        return finding.left_open(f"ended before iteration {last:,}: {listed(gone)}")
+        return finding.left_open(f"ended before iteration {last:,}: {and_list(gone)}")
     return finding
 
 
@@ -252,7 +252,7 @@ def _cg_oscillates(runs: RunSet) -> Finding:
     found = {name: rises(runs.norm(run)) for name, run in runs.by_method.items()}
     share, swing = found["CG"]
     calmer = all(other < swing for name, (_, other) in found.items() if name != "CG")
-    text = listed([f"{name} in {100 * s:.0f} % by {w:.2f}" for name, (s, w) in found.items()])
+    text = and_list([f"{name} in {100 * s:.0f} % by {w:.2f}" for name, (s, w) in found.items()])
     return Finding.of(
         share >= OFTEN_RISES and calmer,
         "in how many of the iterations the norm rises, and by which factor within "
@@ -266,7 +266,7 @@ def _curvature_seldom(runs: RunSet) -> Finding:
         times, length = len(runs.rows(run, EventKind.NEGATIVE_CURVATURE)), runs.iterations(run)
         seldom &= times < SELDOM * length
         text.append(f"{name} in {times:,} of {length:,} ({100 * times / length:.2g} %)")
-    return Finding.of(seldom, f"iterations that exploit it: {listed(text)}")
+    return Finding.of(seldom, f"iterations that exploit it: {and_list(text)}")
 
 
 def _evaluations_as_stated(runs: RunSet) -> Finding:
@@ -280,9 +280,9 @@ def _evaluations_as_stated(runs: RunSet) -> Finding:
         wanted = zip((values - beside, gradients), COUNTS[name], saved, strict=True)
         if not all(_within(count, *rates, length, less) for count, rates, less in wanted):
             wrong.append(name)
-        after = f", {counted(rests, 'restart')}" if beside else ""
+        after = f", {count_of(rests, 'restart')}" if beside else ""
         text.append(f"{name} {values / length:.2f} + {gradients / length:.2f}{after}")
-    otherwise = f"; otherwise than stated: {listed(wrong)}" if wrong else ""
+    otherwise = f"; otherwise than stated: {and_list(wrong)}" if wrong else ""
     return Finding.of(not wrong, f"values + gradients per iteration: {'; '.join(text)}{otherwise}")
 
 
@@ -319,8 +319,8 @@ def _coincide_with_gd(runs: RunSet) -> Finding:
         alike &= bool(np.all(np.abs(np.subtract(ratios, 1)) <= ALMOST))
         error, norm = (", ".join(f"{each:.3g}" for each in ratio) for ratio in ratios)
         restarts = len(runs.rows(run, EventKind.RESTART))
-        text.append(f"{name} error {error}, norm {norm}, {counted(restarts, 'restart')}")
-    iterations = listed([f"{row:,}" for row in at])
+        text.append(f"{name} error {error}, norm {norm}, {count_of(restarts, 'restart')}")
+    iterations = and_list([f"{row:,}" for row in at])
     return Finding.of(alike, f"over GD's after {iterations} iterations: {'; '.join(text)}")
 
 
@@ -413,7 +413,7 @@ def _each(
             is_part = length < LONG or run.status is not WHOLE
             if is_part and finding.verdict not in from_a_part:
                 finding = finding.left_open(
-                    f"{name} has {counted(length, 'iteration')} ({run.status}), not the paper's "
+                    f"{name} has {count_of(length, 'iteration')} ({run.status}), not the paper's "
                     f"{LONG:,}"
                 )
             findings.append(finding)
@@ -440,13 +440,15 @@ def _line_11_never_again(runs: RunSet, run: PaperRun) -> Finding | None:
     rows = runs.rows(run, EventKind.ROLLBACK)
     if not rows:
         return None
-    again = f"{counted(len(rows) - 1, 'time')} more{_when(rows[1:])}" if rows[1:] else "never again"
+    again = (
+        f"{count_of(len(rows) - 1, 'time')} more{_when(rows[1:])}" if rows[1:] else "never again"
+    )
     return Finding.of(len(rows) == 1, f"first in iteration {rows[0]:,}, {again}")
 
 
 def _when(rows: Sequence[int]) -> str:
     later = ["later"] if len(rows) > 5 else []
-    return f" (iteration {listed([f'{row:,}' for row in rows[:5]] + later)})" if rows else ""
+    return f" (iteration {and_list([f'{row:,}' for row in rows[:5]] + later)})" if rows else ""
 
 
 def _rises_before_line_11(runs: RunSet, run: PaperRun) -> Finding | None:
@@ -481,7 +483,7 @@ def _restarts_often(runs: RunSet, run: PaperRun) -> Finding:
         "after"
     )
     if len(after) < 10:
-        few = f"{name} restarts {counted(len(after), 'time')} where B0 <= B"
+        few = f"{name} restarts {count_of(len(after), 'time')} where B0 <= B"
         return Finding.of(True, text).left_open(few)
     paper = PERIODS[run.info.problem][ADAPTIVE.index(name)]
     return Finding.of(1 / SUBSTANTIAL <= np.diff(after).mean() / paper <= SUBSTANTIAL, text)
@@ -489,7 +491,7 @@ def _restarts_often(runs: RunSet, run: PaperRun) -> Finding:
 
 def _period(rows: np.ndarray) -> str:
     if len(rows) < 2:
-        return counted(len(rows), "restart")
+        return count_of(len(rows), "restart")
     period = np.diff(rows).mean()
     return f"{len(rows):,} restarts, every {period:{',.0f' if period >= 100 else '.3g'}}"
 
@@ -500,7 +502,7 @@ def _radius_reached(runs: RunSet, run: PaperRun) -> Finding:
 
 
 def _loop_goes_on(runs: RunSet, run: PaperRun) -> Finding:
-    text = f"{run.status} after {counted(runs.iterations(run), 'iteration')}"
+    text = f"{run.status} after {count_of(runs.iterations(run), 'iteration')}"
     return Finding.of(run.status not in LEFT, text)
 
 

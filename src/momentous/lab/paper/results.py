@@ -14,7 +14,7 @@ from momentous.core.status import EventKind
 from momentous.lab.paper.methods import FIXED
 from momentous.lab.paper.problems import CPU
 from momentous.lab.paper.runs import PaperRun
-from momentous.lab.text import counted, listed
+from momentous.lab.text import and_list, count_of
 
 FIGURE_NAMES = {"fig1": "Figure 1", "fig2": "Figure 2", "fig3": "Figure 3", "demo": "Demonstration"}
 EARLY = 1000  # values + gradients at which tables look, besides the end
@@ -101,13 +101,13 @@ class RunSet:
         in_the_paper = "" if self.figure == "fig3" else "; in the paper all do"
         if not longer:
             return f"No run goes on beyond the iterations that are shown{in_the_paper}."
-        reach = listed([f"{n:,}" for n in sorted({len(run) - 1 for run in longer})])
+        reach = and_list([f"{n:,}" for n in sorted({len(run) - 1 for run in longer})])
         if len(longer) == len(self.runs):
             return f"To find it, all of them went on to iteration {reach}."
         names = [run.info.method for run in longer]
         lowest = {run.info.method for run in sorted(self.runs, key=self._end)[: len(longer)]}
         those = ", the lowest in what is shown," if lowest == set(names) else ""
-        return f"To find it, {listed(names)}{those} went on to iteration {reach}{in_the_paper}."
+        return f"To find it, {and_list(names)}{those} went on to iteration {reach}{in_the_paper}."
 
     def _end(self, run: PaperRun) -> float:
         """The last value that is shown."""
@@ -132,11 +132,11 @@ class RunSet:
 
     def error(self, run: PaperRun) -> np.ndarray:
         """f - f*, infinite where f is not a number."""
-        return _known(run.fun[self.shown(run)] - self.lowest[0])
+        return _nan_to_inf(run.fun[self.shown(run)] - self.lowest[0])
 
     def norm(self, run: PaperRun) -> np.ndarray:
         """The gradient norm, infinite where it is not a number."""
-        return _known(run.grad_norm[self.shown(run)])
+        return _nan_to_inf(run.grad_norm[self.shown(run)])
 
     def columns(self, run: PaperRun) -> dict[str, np.ndarray]:
         """What is drawn of a run, NaN where a log axis has no place for it."""
@@ -200,7 +200,7 @@ class RunSet:
         return " ".join(note for note, applies in notes.items() if applies)
 
 
-def _known(column: np.ndarray) -> np.ndarray:
+def _nan_to_inf(column: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(column), np.inf, column)
 
 
@@ -234,8 +234,8 @@ def tally(claims: Sequence[Claim]) -> str:
     statements = {(claim.where, claim.statement) for claim in claims}
     counts = [f"{sum(claim.verdict is each for claim in claims)} {each}" for each in Verdict]
     return (
-        f"{counted(len(statements), 'statement')}, each on every set of runs that it is about: "
-        f"{listed(counts)}."
+        f"{count_of(len(statements), 'statement')}, each on every set of runs that it is about: "
+        f"{and_list(counts)}."
     )
 
 

@@ -31,7 +31,7 @@ from momentous.lab.record import (
     path_of_run,
     setup,
 )
-from momentous.lab.text import counted
+from momentous.lab.text import count_of
 
 SAVE_EVERY = 15.0
 """Seconds between checkpoints: what a killed run loses, beside the time of one step."""
@@ -74,7 +74,7 @@ class PaperRunInfo(RunInfo):
     @property
     def machine(self) -> str:
         """Versions, machine and what of it did the work: times of another cannot be compared."""
-        used = counted(self.threads, "thread") if self.device == CPU else self.device
+        used = count_of(self.threads, "thread") if self.device == CPU else self.device
         return f"{self.setup}; {used}"
 
 

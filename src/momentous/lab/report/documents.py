@@ -15,7 +15,7 @@ from momentous.lab.record import Ended
 from momentous.lab.report import tables
 from momentous.lab.report.figures import draw_comparison, draw_long_run, plot_growth
 from momentous.lab.report.page import write_page
-from momentous.lab.text import folded, listed, markdown_table, prose
+from momentous.lab.text import and_list, details, markdown_table, prose
 
 TITLE = "Restarted nonconvex acceleration: the paper's experiments, run again"
 LEAD = (
@@ -102,7 +102,7 @@ def _what_was_run(run_sets: Sequence[RunSet]) -> Iterator[str]:
     if not infos:
         return
     yield "## What was run, and where"
-    machines = listed(list(dict.fromkeys(info.machine for info in infos)))
+    machines = and_list(list(dict.fromkeys(info.machine for info in infos)))
     yield prose(
         f"{machines}. The methods start from the "
         "truncated SVD of the observed matrix; a value counts as one evaluation and a gradient as "
@@ -110,7 +110,7 @@ def _what_was_run(run_sets: Sequence[RunSet]) -> Iterator[str]:
     )
     yield prose(max((run_set.how_timed for run_set in run_sets), key=len))
     if any(info.twin for info in infos):
-        names = listed(list(dict.fromkeys(info.data for info in infos if info.twin)))
+        names = and_list(list(dict.fromkeys(info.data for info in infos if info.twin)))
         yield prose(
             f"**{names}: synthetic twins.** A twin has the numbers of users, items and ratings of "
             "the data set whose name it bears, and none of its data: where the paper's figures "
@@ -155,7 +155,7 @@ def _tuning(run_sets: Sequence[RunSet]) -> Iterator[str]:
     if table is not None:
         yield "## What the search for the step sizes cost"
         yield prose(tables.TUNING_NOTE)
-        yield from folded("step by step", _markdown(table))
+        yield from details("step by step", _markdown(table))
 
 
 def _claims(claims: Sequence[Claim]) -> Iterator[str]:
@@ -183,7 +183,7 @@ def _theorems(bounds: Sequence[Bound]) -> Iterator[str]:
         f"Bounds that hold: {held} of {len(bounds)}. Of each, the function on which least room is "
         "left; all of them are on the report page."
     )
-    yield from folded("bound by bound", _markdown(tables.tightest_bounds_table(bounds)))
+    yield from details("bound by bound", _markdown(tables.tightest_bounds_table(bounds)))
 
 
 def _growths(growths: Sequence[Growth], picture: str | None) -> Iterator[str]:

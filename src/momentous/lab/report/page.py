@@ -26,7 +26,7 @@ from momentous.lab.paper.results import EARLY, RunSet, Study, tally
 from momentous.lab.record import Json
 from momentous.lab.report import tables
 from momentous.lab.report.plots import growth_figure, mark_words, run_set_plots
-from momentous.lab.text import counted, listed
+from momentous.lab.text import and_list, count_of
 from momentous.version import __version__
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def _headline(run_set: RunSet) -> str:
     highest = f"; highest: {known[-1]}" if len(known) > 3 else ""
     return (
         f"Lowest f - f* at the end of the {run_set.plotted:,} iterations shown: "
-        f"{listed(known[:3])}{highest}."
+        f"{and_list(known[:3])}{highest}."
     )
 
 
@@ -179,7 +179,7 @@ def _bounds_part(study: Study) -> Json | None:
         return None
     held = sum(bound.holds for bound in study.bounds)
     return {
-        "headline": f"{held} of {counted(len(study.bounds), 'bound')} hold. Of each, the function "
+        "headline": f"{held} of {count_of(len(study.bounds), 'bound')} hold. Of each, the function "
         "on which least room is left:",
         "tightest": tables.tightest_bounds_table(study.bounds),
         "all": tables.bounds_table(study.bounds),

@@ -96,7 +96,7 @@ def gaussian_mixture(
     return MapProblem(
         name=f"gaussian-mixture-{observations}x{d}-{k}",
         start=start,
-        step_and_value=_guarded(both),
+        step_and_value=_guard(both),
     )
 
 
@@ -121,7 +121,7 @@ def soft_means(
     return MapProblem(
         name=f"soft-means-{observations}x{d}-{k}",
         start=points[rng.choice(observations, k, replace=False)].ravel(),
-        step_and_value=_guarded(both),
+        step_and_value=_guard(both),
     )
 
 
@@ -155,7 +155,7 @@ def latent_classes(observations: int, questions: int, classes: int, rng: Rng = 0
     return MapProblem(
         name=f"latent-classes-{observations}x{q}-{k}",
         start=start,
-        step_and_value=_guarded(both),
+        step_and_value=_guard(both),
     )
 
 
@@ -192,7 +192,7 @@ def factor_analysis(variables: int, factors: int, rng: Rng = 0) -> MapProblem:
     return MapProblem(
         name=f"factor-analysis-{p}-{q}",
         start=start,
-        step_and_value=_guarded(both),
+        step_and_value=_guard(both),
     )
 
 
@@ -225,7 +225,7 @@ def student(observations: int, dimension: int, freedom: float = 1.0, rng: Rng = 
     return MapProblem(
         name=f"student-{observations}x{d}-{freedom:g}",
         start=np.concatenate([np.median(points, axis=0), spread]),
-        step_and_value=_guarded(both),
+        step_and_value=_guard(both),
     )
 
 
@@ -251,7 +251,7 @@ def _directions(rng: np.random.Generator, count: int, dimension: int) -> Matrix:
     return np.asarray(found / np.linalg.norm(found, axis=1, keepdims=True))
 
 
-def _guarded(both: Both) -> Both:
+def _guard(both: Both) -> Both:
     """Far away, where a matrix is singular, the objective counts as infinite."""
 
     def guarded(x: Vector) -> tuple[Vector, float]:
