@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn
     from rich.table import Table
 
-    from momentous.lab.paper.runs import PaperRun
+    from momentous.lab.record import Info, RunRecord
 
 Show = Callable[[str], None]
 """Called with the title of the part that begins."""
@@ -155,7 +155,7 @@ class StudyProgress:
         self._bar.update(self._task, completed=done, count=f"{done} of {total}", description=title)
         self._say(f"{title} ({done} of {total} done)")
 
-    def end(self, run: PaperRun) -> None:
+    def end(self, run: RunRecord[Info]) -> None:
         """The part is finished."""
         self._done += self._work[self._title]
         self._spent = 0.0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from array import array
-from typing import Any
 
 import numpy as np
 
@@ -60,7 +59,7 @@ def run_sweeps(problem: PaperProblem, sweeps: int) -> PaperRun:
     """
     kind = MMSweep if problem.name == "one-bit" else ALSSweep
     objective = problem.objective
-    sweep: Any = kind(problem.ratings, objective.rank, threads=objective.threads)
+    sweep: ALSSweep | MMSweep = kind(problem.ratings, objective.rank, threads=objective.threads)
     sweep(sweep.start())  # compiled before the clock runs
     shown = {name: array("d") for name in ("fun", "grad_norm")}
 

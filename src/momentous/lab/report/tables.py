@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from momentous.core.status import RESTARTS, EventKind
 from momentous.lab.paper.results import EARLY, Bound, Growth, RunSet
@@ -105,7 +104,7 @@ def tuning_table(run_sets: Sequence[RunSet]) -> Table | None:
     return Table.of("search for step sizes", headings, lines, ["on", "unstable steps"])
 
 
-def _unstable(steps: Any) -> str:
+def _unstable(steps: object) -> str:
     if not isinstance(steps, list) or not steps:
         return NOTHING
     return "; ".join(
