@@ -294,7 +294,7 @@ def test_every_method_that_runs_compiled_is_named_for_users_of_jax() -> None:
 
 def test_every_command_is_in_the_reference() -> None:
     page = PAGES["docs/command-line.md"]
-    assert re.findall(r":prog: momentous (\w+)", page) == list(COMMANDS)
+    assert re.findall(r":prog: momentous ([\w-]+)", page) == list(COMMANDS)
 
 
 def test_every_method_says_what_it_needs_and_guarantees() -> None:

@@ -591,11 +591,8 @@ def choose_method(
         raise CheckpointError(
             f"the checkpoint was written by {author}, with the method {name!r}; resume it there"
         )
-    if method is None and saved is not None and name not in REGISTRY:
-        try:
-            return method_of(saved.method, **parameters)  # what `gd` is with bounds, say
-        except ValueError as error:
-            raise CheckpointError(str(error)) from None
+    if method is None and name not in (None, *REGISTRY):
+        raise CheckpointError(f"the method {name!r} is not registered; pass it as method=")
     typed = method
     if method is None or isinstance(method, str):
         method = method_class(method or name or "auto")
@@ -614,9 +611,6 @@ def choose_method(
     if saved is None:
         return method(**parameters) if parameters else _without_parameters(method)
     if method.name != name:
-        given = method(**parameters)
-        if method.takes_bounds and given.in_box().name == name:  # as it is called with bounds
-            return given
         raise CheckpointError(
             f"the checkpoint was written by {name!r}, not by {method.name!r}; leave method out to "
             "go on with the method of the checkpoint"

@@ -372,7 +372,7 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     ([], {}, "X0 is empty"),
     ([np.ones(2), np.ones(3)], {}, "as many variables"),
     (np.ones((2, 3), complex), {}, "real and imaginary"),
-    (np.ones((2, 3)), {"method": "cg"}, "does not run in a batch"),
+    (np.ones((2, 3)), {"method": "jin-agd"}, "does not run in a batch"),
     (np.ones((2, 3)), {"memry": 3}, "no option 'memry'"),
     (np.ones((2, 3)), {"tol": -1.0}, "tol=-1.0"),
     (np.ones((2, 3)), {"interrupts": "no"}, "'raise' or 'return'"),

@@ -49,6 +49,8 @@ class MPI(Ranks):
         self._world, self._news = given.Dup(), given.Dup()
         self.rank, self.size = self._world.Get_rank(), self._world.Get_size()
         self._sent: list[Request] = []  # messages on their way
+        # Calls that have begun, with their buffers.
+        self._unfinished: list[tuple[Request, tuple[AnyArray, ...]]] = []
         atexit.register(self._close)
         self._meet(timeout)
 
@@ -56,7 +58,7 @@ class MPI(Ranks):
         host = np.ascontiguousarray(to_numpy(a))
         total = np.empty_like(host)
         op = self._mpi.SUM if operation == "sum" else self._mpi.MAX
-        self._wait("all_reduce", self._world.Iallreduce(host, total, op))
+        self._wait("all_reduce", self._world.Iallreduce(host, total, op), host, total)
         return _like(total, a)
 
     def _reduce_scatter(self, a: Array) -> Array:
@@ -66,7 +68,7 @@ class MPI(Ranks):
         request = self._world.Ireduce_scatter(
             host, part, [count * row for count in counts], self._mpi.SUM
         )
-        self._wait("reduce_scatter", request)
+        self._wait("reduce_scatter", request, host, part)
         return _like(part, a)
 
     def _all_gather(self, a: Array, rows: Sequence[int]) -> Array:
@@ -74,12 +76,12 @@ class MPI(Ranks):
         row = _row(host)
         whole = np.empty((sum(rows), *host.shape[1:]), host.dtype)
         counts = [count * row for count in rows]
-        self._wait("all_gather", self._world.Iallgatherv(host, (whole, counts)))
+        self._wait("all_gather", self._world.Iallgatherv(host, (whole, counts)), host, whole)
         return _like(whole, a)
 
     def _broadcast(self, a: Array, root: int) -> Array:
         host = np.array(to_numpy(a), order="C")
-        self._wait("broadcast", self._world.Ibcast(host, root))
+        self._wait("broadcast", self._world.Ibcast(host, root), host)
         return _like(host, a)
 
     def _announce(self, message: str) -> None:
@@ -87,18 +89,21 @@ class MPI(Ranks):
             if rank != self.rank:
                 self._sent.append(self._news.isend(message, rank, FAILURE_TAG))
 
-    def _wait(self, call: str, request: Request) -> None:
+    def _wait(self, call: str, request: Request, *buffers: AnyArray) -> None:
         """Wait for the other ranks, and for news of one that failed."""
         for _ in range(TESTS_BEFORE_SLEEP):
             if request.Test():
                 return
         begun, pause = time.monotonic(), FIRST_SLEEP_SECONDS
+        # MPI writes into the buffers of a call that is broken off here, too: they must stay.
+        self._unfinished.append((request, buffers))
         while not request.Test():
             if self._news.iprobe(tag=FAILURE_TAG):
                 self._hear(self._news.recv(tag=FAILURE_TAG))
             self._check(call, begun)
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_SLEEP_SECONDS)
+        self._unfinished.pop()
         self._ended(begun)
 
     def _close(self) -> None:

@@ -5,6 +5,7 @@ Rows of the left factor are spread over ranks, the right one is the same on all 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 
 import numpy as np
@@ -44,9 +45,10 @@ def leading_vectors(product: Callable[[Floats], Floats], n: int, count: int) -> 
         vectors = np.linalg.eigh(np.column_stack([product(one) for one in np.eye(n)]))[1]
         return np.ascontiguousarray(vectors[:, : -count - 1 : -1])
     matrix = scipy.sparse.linalg.LinearOperator((n, n), product, dtype=np.float64)
-    values, vectors = scipy.sparse.linalg.eigsh(
-        matrix, count, v0=first, ncv=min(n, max(2 * count + 1, 20))
-    )
+    eigsh = scipy.sparse.linalg.eigsh
+    # Newer SciPy draws where the space is exhausted: the same on all ranks.
+    drawn = {"rng": 0} if "rng" in inspect.signature(eigsh).parameters else {}
+    values, vectors = eigsh(matrix, count, v0=first, ncv=min(n, max(2 * count + 1, 20)), **drawn)
     return np.ascontiguousarray(np.linalg.qr(vectors[:, np.argsort(-values, kind="stable")])[0])
 
 

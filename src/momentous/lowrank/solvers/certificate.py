@@ -429,7 +429,7 @@ def _norm(dual: Dual, enough: float, steps: int, seed: int) -> tuple[float, _Pai
 
     def is_enough(low: float, high: float) -> bool:
         known = whole(low)
-        if known - 1.0 > CLEARLY * enough and whole(high) <= NEAR * known:
+        if known - 1.0 > max(CLEARLY * enough, 1e-6) and whole(high) <= NEAR * known:
             return True
         return whole(high) - 1.0 <= max(enough, SLACK * (known - 1.0))
 
@@ -509,6 +509,8 @@ def _bound(sizes: Matrix, alphas: Matrix, betas: Matrix, log_delta: float) -> fl
     def above(x: float) -> float:
         return float(np.log(np.maximum(x - sizes**2, TINY)).sum()) - logs
 
+    if above(low) >= 0.0:  # all of the product is rounding
+        return math.sqrt(low) * (1.0 + 1e-13)
     root: float = brentq(above, low, high * (1.0 + 1e-12), rtol=1e-13)
     return math.sqrt(root) * (1.0 + 1e-13)
 

@@ -10,6 +10,7 @@ from momentous.core.oracle import Sample
 from momentous.core.record import record
 from momentous.core.rule import GRADIENT, RUNNING, Ask, Outcome
 from momentous.core.status import Ending, EventKind, Status
+from momentous.io.types import Options
 from momentous.methods.classical.projected_gradient import ProjectedGradient
 from momentous.methods.endings import left_the_domain
 from momentous.methods.search.backtracking import (
@@ -86,7 +87,7 @@ class GradientDescent(GradientSteps[DescentMemory]):
     def in_box(self) -> ProjectedGradient:
         """With bounds, or a simple term, it is the projected gradient method."""
         step = self.step_size
-        return ProjectedGradient(self.gradient_lipschitz if step is None else 1.0 / step)
+        return ProjectedDescent(self.gradient_lipschitz if step is None else 1.0 / step, self)
 
     def _memory_of(self, known: Beginning) -> DescentMemory:
         here = known[0]
@@ -137,3 +138,16 @@ class GradientDescent(GradientSteps[DescentMemory]):
         if status is Status.NON_FINITE and not self._backtracks:
             return left_the_domain(shown, t)
         return halted(status, memory.current, t, memory.search.held.value)
+
+
+@dataclasses.dataclass(frozen=True)
+class ProjectedDescent(ProjectedGradient):
+    """The projected gradient method under the name of the one that it stands for."""
+
+    name = GradientDescent.name
+    method: GradientDescent | None = None
+
+    def description(self) -> Options:
+        """That of the method: a run that is resumed makes this one of it again."""
+        assert self.method is not None
+        return self.method.description()

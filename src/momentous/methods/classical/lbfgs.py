@@ -305,7 +305,7 @@ class LBFGS(Rule[LBFGSMemory]):
         most = self._pairs_to_keep(size)
         if most is None and whole:
             return Matrix.unknown(m)
-        return Pairs.unknown(m, most or default_memory(size))
+        return Pairs.unknown(m, default_memory(size) if most is None else most)
 
 
 def _inverse_hessian(curvature: Curvature, size: int, held: np.ndarray | None) -> Any:
