@@ -496,8 +496,9 @@ class Unpacker:
         cls = RECORDS.get(item["record"])
         if cls is None:
             raise CheckpointError(
-                f"holds a {item['record']}, which is not imported here; import the module that "
-                "defines it, then resume"
+                f"holds a {item['record']}, which is not here: another version of momentous has "
+                "written it, or it is of a method of your own; then import the module that defines "
+                "it, and resume"
             )
         names = getattr(cls, "OLD_NAMES", {})  # of fields, in files of the last minor release
         fields = {names.get(name, name): self.unpack(part) for name, part in item["fields"].items()}

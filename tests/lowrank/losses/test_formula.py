@@ -151,3 +151,10 @@ def test_lines_that_no_result_needs_are_left_out():
         return (2.0 * z, unused)[0]
 
     assert Formula.of(first, "z").in_python() == "    t1 = 2.0 * z\n    return t1,"
+
+
+def test_constants_are_written_so_that_they_can_be_read():
+    power = Formula.of(lambda z: np.power(-2.0, z), "z").in_python()
+    assert power == "    t0 = (-2.0) ** z\n    return t0,"
+    with pytest.raises(TypeError, match="must be finite"):
+        Formula.of(lambda z: np.minimum(z, np.inf), "z")

@@ -6,6 +6,7 @@ lines.  `core.passes` writes its formulas in a similar way; those have sums and 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -56,6 +57,8 @@ class Symbol(NDArrayOperatorsMixin):
                 f"{', '.join(PYTHON)}"
             )
         given = tuple(one.name if isinstance(one, Symbol) else float(one) for one in arguments)
+        if not all(isinstance(one, str) or math.isfinite(one) for one in given):
+            raise TypeError(f"np.{operation}: constants of the formula of a loss must be finite")
         line = Line(f"t{len(self.lines)}", operation, given)
         self.lines.append(line)
         return Symbol(line.name, self.lines)
@@ -112,8 +115,13 @@ class Formula(NamedTuple):
 
     def in_python(self) -> str:
         """The body of a function that returns a tuple."""
+
+        def text(one: str | float) -> str:
+            # -2.0 ** z is -(2.0 ** z)
+            return f"({one!r})" if isinstance(one, float) and one < 0.0 else str(one)
+
         lines = [
-            f"    {line.name} = " + PYTHON[line.operation].format(*line.arguments)
+            f"    {line.name} = " + PYTHON[line.operation].format(*map(text, line.arguments))
             for line in self.lines
         ]
         return "\n".join([*lines, f"    return {', '.join(map(str, self.results))},"])
