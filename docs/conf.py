@@ -31,10 +31,12 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     "docstrings",
     "mathml",
+    "modules",
 ]
 exclude_patterns = [
     "_*",
     "gallery",
+    "reference/generated/modules-table.md",
     "reproduction*/opening.md",
     "**/sg_execution_times.rst",
     "sg_execution_times.rst",
