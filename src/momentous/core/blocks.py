@@ -6,41 +6,32 @@ two vectors ever exists in full.  Sums do not depend on the number of threads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 
-from momentous.core import passes
-from momentous.core.passes import Pass
+from momentous.core.passes import Pass, names, trace
 
 BLOCK = 1 << 17
 # Sums are made of dot products of this length.  BLAS libraries keep to one thread for them, so a
 # sum does not depend on how many threads there are.
 ROW = 1 << 13
+UFUNCS = {"+": np.add, "-": np.subtract, "*": np.multiply}
 
 
 def inner(a: np.ndarray, b: np.ndarray) -> float:
     """<a, b>, accumulated in float64."""
+    if a.dtype == np.float64 and a.size <= ROW:
+        return float(np.vdot(a, b))
+    p, q, total = a.reshape(-1), b.reshape(-1), 0.0
     if a.dtype == np.float64:
-        if a.size <= ROW:
-            return float(np.vdot(a, b))
-        return dot_by_rows(a.reshape(-1), b.reshape(-1))
-    if a is b:
-        return sum_of_squares(a)
-    return sum(dot_by_rows(p.astype(np.float64), q.astype(np.float64)) for p, q in blocks(a, b))
-
-
-def sum_of_squares(a: np.ndarray, b: np.ndarray | None = None) -> float:
-    """|a|^2 or |a - b|^2, one float64 block at a time."""
-    buffer = np.empty(min(BLOCK, a.size))
-    total = 0.0
-    for p, q in blocks(a, a if b is None else b):
-        block = buffer[: p.size]
-        if b is None:
-            np.copyto(block, p)
-        else:
-            np.subtract(p, q, out=block, dtype=np.float64)
-        total += dot_by_rows(block, block)
+        return dot_by_rows(p, q)
+    for i in range(0, a.size, BLOCK):
+        block = p[i : i + BLOCK].astype(np.float64)
+        total += dot_by_rows(block, block if a is b else q[i : i + BLOCK].astype(np.float64))
     return total
 
 
@@ -70,56 +61,42 @@ def dot_by_rows(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.vecdot(rows_a, rows_b).sum()) + float(np.dot(a[whole:], b[whole:]))
 
 
-def combine(
-    fresh: np.ndarray,
-    x: np.ndarray,
-    weight: float,
-    y: np.ndarray,
-    z: np.ndarray | None,
-    origin: np.ndarray | None = None,
-    scratch: np.ndarray | None = None,
-) -> float:
-    """fresh = x + weight (y - z), each entry read and written once; returns |fresh - origin|^2."""
-    fresh, x, y = fresh.reshape(-1), x.reshape(-1), y.reshape(-1)
-    z = None if z is None else z.reshape(-1)
-    total = 0.0
-    origin = None if origin is None else origin.reshape(-1)
-    for i in range(0, fresh.size, BLOCK):
-        block = slice(i, i + BLOCK)
-        out = fresh[block]
-        if z is None:
-            np.multiply(y[block], weight, out=out)
-        else:
-            np.subtract(y[block], z[block], out=out)
-            out *= weight
-        out += x[block]
-        if origin is not None and scratch is not None:
-            moved = scratch[: out.size]
-            np.subtract(out, origin[block], out=moved, dtype=np.float64)
-            total += dot_by_rows(moved, moved)
-    return total
+class Program(NamedTuple):
+    """A pass as operations in place on a list: its vectors, numbers, new vectors, then scratch."""
+
+    operations: list[tuple[np.ufunc, int, int, int]]  # what, of which two, into which
+    products: list[tuple[int, int]]
+    scratch: int  # how many blocks of it
 
 
-def add_up(fresh: np.ndarray, weights: Sequence[float], vectors: Sequence[np.ndarray]) -> None:
-    """fresh = sum of weights times vectors; the block that is added to stays in the cache."""
-    fresh, vectors = fresh.reshape(-1), [vector.reshape(-1) for vector in vectors]
-    length = BLOCK // 8
-    scratch = np.empty(min(length, fresh.size), fresh.dtype)
-    for i in range(0, fresh.size, length):
-        block = slice(i, i + length)
-        out = fresh[block]
-        term = scratch[: out.size]
-        np.multiply(vectors[0][block], weights[0], out=out)
-        for weight, vector in zip(weights[1:], vectors[1:], strict=True):
-            np.multiply(vector[block], weight, out=term)
-            out += term
+@cache
+def program(work: Pass, vectors: int, numbers: int) -> Program:
+    """The operations of a pass.
 
+    A new vector holds what it is made of before it is complete, and scratch is used again as soon
+    as nothing needs it: what stays in the cache decides how long a pass takes.
+    """
+    given, weights, _ = names(work, vectors, numbers)
+    lines, made, products = trace(work, given, weights)
+    place = {name: i for i, name in enumerate((*given, *weights, *made))}
+    first, kept = len(place), {*made, *itertools.chain(*products)}
+    last = {part: i for i, (_, *parts, _) in enumerate(lines) for part in parts}
 
-def blocks(a: np.ndarray, b: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The blocks of two vectors side by side."""
-    a, b = a.reshape(-1), b.reshape(-1)
-    for i in range(0, a.size, BLOCK):
-        yield a[i : i + BLOCK], b[i : i + BLOCK]
+    def dies(part: str, i: int) -> bool:
+        return part.startswith("t") and part not in kept and last[part] == i
+
+    for i, (name, *parts, _) in reversed([*enumerate(lines)]):
+        ending = next((part for part in parts if dies(part, i) and part not in place), None)
+        if name in place and ending is not None:
+            place[ending] = place[name]
+    operations, free, count = [], [], first
+    for i, (name, left, right, sign) in enumerate(lines):
+        free += [place[part] for part in {left, right} if dies(part, i) and place[part] >= first]
+        if name not in place:
+            place[name] = free.pop() if free else count
+            count = max(count, place[name] + 1)
+        operations.append((UFUNCS[sign], place[left], place[right], place[name]))
+    return Program(operations, [(place[a], place[b]) for a, b in products], count - first)
 
 
 def run(
@@ -127,84 +104,21 @@ def run(
     fresh: Sequence[np.ndarray],
     vectors: Sequence[np.ndarray],
     numbers: Sequence[float],
-    skip: int = 0,
-) -> np.ndarray:
+    skip: int,
+    scratch: list[np.ndarray],
+) -> list[float]:
     """A pass, block by block: its new vectors into ``fresh``; returns its sums, but for the first
-    ones."""
+    ones.  ``scratch`` is a list of blocks, which grows where it is too short."""
+    operations, products, needed = program(work, len(vectors), len(numbers))
     flat, out = [a.reshape(-1) for a in vectors], [a.reshape(-1) for a in fresh]
-    total, length = np.zeros(0), BLOCK // 8
-    for i in range(0, flat[0].size, length):
-        made, products = work.formula(*(a[i : i + length] for a in flat), *numbers)
-        for a, b in zip(out, made, strict=True):
-            a[i : i + length] = b
-        sums = np.array([inner(a, b) for a, b in products[skip:]])
-        total = sums + total if i else sums
-    return total
-
-
-# --- steps with momentum --------------------------------------------------------------------------
-
-Block = Sequence[np.ndarray]
-
-
-def _momentum(made: Block, given: Block, moved: np.ndarray, w: float, m: float) -> None:
-    z, ahead = made
-    g, e, x = given
-    np.multiply(g, w, out=z)
-    z += e
-    np.subtract(z, x, out=moved, dtype=np.float64)
-    np.multiply(moved if z.dtype == np.float64 else z - x, m, out=ahead)
-    ahead += z
-
-
-def _free_nesterov(
-    made: Block, given: Block, moved: np.ndarray, w: float, m: float, share: float
-) -> None:
-    z, ahead, total = made
-    g, _, y, x, points = given
-    _momentum((z, ahead), (g, y, x), moved, w, m)
-    np.multiply(y, share, out=total)
-    total += points
-
-
-def _free_heavy_ball(
-    made: Block, given: Block, moved: np.ndarray, w: float, m: float, share: float
-) -> None:
-    z, total = made
-    g, _, x, x_prev, points = given
-    np.subtract(x, x_prev, out=total)
-    total *= m
-    total += x
-    np.multiply(g, w, out=z)
-    z += total
-    np.subtract(z, x, out=moved, dtype=np.float64)
-    np.multiply(x, share, out=total)
-    total += points
-
-
-# These passes end with the sum |x' - x|^2.  How many sums come before it, and how a block is made
-# in place, with x' - x in float64 besides: the formula makes arrays on its way, and takes longer.
-_STEPS: dict[Pass, tuple[int, Callable[..., None]]] = {
-    passes.MOMENTUM: (1, _momentum),
-    passes.FREE_NESTEROV: (2, _free_nesterov),
-    passes.FREE_HEAVY_BALL: (2, _free_heavy_ball),
-}
-
-
-def is_step(work: Pass, skip: int) -> bool:
-    """Does `step` make this pass, of whose sums the first ones are not wanted?"""
-    return work in _STEPS and _STEPS[work][0] == skip
-
-
-def step(
-    work: Pass, fresh: Block, vectors: Block, numbers: Sequence[float], scratch: np.ndarray
-) -> float:
-    """A pass with momentum, block by block; ``scratch`` is room for a block in float64."""
-    flat, out = [a.reshape(-1) for a in vectors], [a.reshape(-1) for a in fresh]
-    total = 0.0
-    for i in range(0, flat[0].size, BLOCK):
-        made, given = ([a[i : i + BLOCK] for a in arrays] for arrays in (out, flat))
-        moved = scratch[: given[0].size]
-        _STEPS[work][1](made, given, moved, *numbers)
-        total += dot_by_rows(moved, moved)
-    return total
+    weights, size, sums = [float(number) for number in numbers], flat[0].size, []
+    missing = range(needed - len(scratch))
+    scratch += [np.empty(min(BLOCK, size), flat[0].dtype) for _ in missing]
+    for i in range(0, size, BLOCK):
+        part = slice(i, i + BLOCK)
+        at = [*[a[part] for a in flat], *weights, *[a[part] for a in out]]
+        at += [a[: at[0].size] for a in scratch[:needed]]
+        for operation, left, right, into in operations:
+            operation(at[left], at[right], out=at[into])
+        sums.append([inner(at[a], at[b]) for a, b in products[skip:]])
+    return [sum(of_blocks) for of_blocks in zip(*sums, strict=True)]

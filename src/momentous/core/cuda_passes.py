@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from momentous.core.passes import MOST, Pass, names, written
+from momentous.core.passes import MOST, Pass, names, trace
 from momentous.io.optional import LazyModule
 
 cupy: Any = LazyModule("cupy", "cuda", "an array of CuPy")
@@ -107,8 +107,8 @@ extern "C" __global__ void __launch_bounds__(256) pass(
 def source(work: Pass, vectors: int, numbers: int, dtype: str, width: int) -> tuple[str, int]:
     """The kernel of a pass in CUDA, ``width`` entries at a time; and how many sums it makes."""
     given, weights, out = names(work, vectors, numbers)
-    lines, made, products = written(work, given, weights)
-    body = [f"const T {name} = {formula};" for name, formula in lines]
+    lines, made, products = trace(work, given, weights)
+    body = [f"const T {line};" for line in lines]
     body += [f"sums[{i}] += double({a}) * double({b});" for i, (a, b) in enumerate(products)]
     parameters = [f"const T* {name}_" for name in given] + [f"T* {name}_" for name in out]
     parameters += [f"double {name}_" for name in weights]

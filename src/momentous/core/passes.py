@@ -2,8 +2,9 @@
 
 A pass makes new vectors out of given ones and sums up products of entries.  It is written once, as
 a Python function of vectors and numbers in which only +, - and * occur: such a function can be
-called with blocks of NumPy, traced by JAX, and written out in CUDA (`core.cuda_passes`).  The sums
-of a pass are made together: they come to the host, and are added up over ranks, in one go.
+called with short vectors, traced by JAX, and its `trace` runs block by block on the host
+(`core.blocks`) or is written out in CUDA and Triton.  The sums of a pass are made together: they
+come to the host, and are added up over ranks, in one go.
 
 A pass whose name begins with "gradient" has the gradient as its first vector and its square as its
 first sum.  On a GPU it goes from the end to the beginning: what user code has written last is read
@@ -17,7 +18,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import array_api_compat
 
@@ -184,15 +185,27 @@ def new_pair(count: int) -> Pass:
     return Pass(f"gradient_new_pair_{count}", formula, 1)
 
 
+class Line(NamedTuple):
+    """One operation of a formula: name = left sign right."""
+
+    name: str
+    left: str
+    right: str
+    sign: str
+
+    def __str__(self) -> str:
+        return f"{self.name} = {self.left} {self.sign} {self.right}"
+
+
 class _Symbol:
     """What stands for a vector or a number when a formula is written out."""
 
-    def __init__(self, text: str, lines: list[tuple[str, str]]):
-        self.text, self.lines = text, lines
+    def __init__(self, name: str, lines: list[Line]):
+        self.name, self.lines = name, lines
 
     def _line(self, sign: str, other: _Symbol) -> _Symbol:
         name = f"t{len(self.lines)}"
-        self.lines.append((name, f"{self.text} {sign} {other.text}"))
+        self.lines.append(Line(name, self.name, other.name, sign))
         return _Symbol(name, self.lines)
 
     def __add__(self, other: _Symbol) -> _Symbol:
@@ -212,14 +225,14 @@ def names(work: Pass, vectors: int, numbers: int) -> tuple[list[str], list[str],
     return given, weights, made
 
 
-def written(
+def trace(
     work: Pass, vectors: Sequence[str], numbers: Sequence[str]
-) -> tuple[list[tuple[str, str]], list[str], list[tuple[str, str]]]:
-    """The formula of a pass as text: a name and an expression per line, the names of the new
-    vectors, and the pairs of names whose products are summed."""
-    lines: list[tuple[str, str]] = []
+) -> tuple[list[Line], list[str], list[tuple[str, str]]]:
+    """The formula of a pass line by line, the names of the new vectors, and the pairs of names
+    whose products are summed."""
+    lines: list[Line] = []
     made, products = work.formula(*(_Symbol(name, lines) for name in (*vectors, *numbers)))
-    return lines, [a.text for a in made], [(a.text, b.text) for a, b in products]
+    return lines, [a.name for a in made], [(a.name, b.name) for a, b in products]
 
 
 def padded(vectors: Sequence[Any]) -> tuple[Any, ...]:

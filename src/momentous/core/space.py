@@ -51,10 +51,10 @@ class Space:
     """
 
     __slots__ = (
-        "_block", "_blocked", "_low_precision", "_passes", "_pool", "_steps_in_blocks", "_total",
-        "_unused_count", "box", "counts_writes", "device", "dimension", "dtype", "flat", "fuses",
-        "has_own_inner", "inner", "is_part", "largest", "library", "machine", "offset", "penalty",
-        "plain", "rounding", "shape", "size", "xp",
+        "_blocked", "_low_precision", "_passes", "_passes_in_blocks", "_pool", "_scratch",
+        "_total", "_unused_count", "box", "counts_writes", "device", "dimension", "dtype", "flat",
+        "fuses", "has_own_inner", "inner", "is_part", "largest", "library", "machine", "offset",
+        "penalty", "plain", "rounding", "shape", "size", "xp",
     )  # fmt: skip
 
     def __init__(
@@ -81,7 +81,7 @@ class Space:
         self.box: Any = None  # `core.box.Box`, where x has bounds
         self.penalty: Any = None  # `core.penalties.Penalty`, where f has a simple term beside it
         self._pool: list[np.ndarray] = []
-        self._block: np.ndarray | None = None
+        self._scratch: list[np.ndarray] = []  # blocks for what a pass makes on its way
         # The reference count of an array that only the pool holds.  How many references a call
         # adds depends on the Python version and on debuggers: it is measured, in a call of the
         # same form.
@@ -103,11 +103,8 @@ class Space:
             and self.size <= BLOCK
         )
         self.flat = self.plain and len(self.shape) == 1
-        # Steps are made in place.  (Over ranks every run of a pass has to make its sums alike.)
-        self._steps_in_blocks = (
-            (self._blocked or (self.plain and self.size > ROW))
-            and not self.has_own_inner
-            and self._total is None
+        self._passes_in_blocks = not self.has_own_inner and (
+            self._blocked or (self.plain and self.size > ROW)
         )
         # PyTorch counts the writes into a tensor (but not in inference mode).
         self.counts_writes = array_api_compat.is_torch_array(like) and not like.is_inference()
@@ -137,8 +134,7 @@ class Space:
         A ``value`` that it `brings` comes to the host in one transfer with the sums; otherwise it
         is to be a float already.  The first ``skip`` sums are not wanted.
         """
-        steps = skip and self._steps_in_blocks and blocks.is_step(work, skip)
-        if self.plain and self._total is None and not steps:
+        if self.plain and self._total is None and not self._passes_in_blocks:
             made, products = work.formula(*vectors, *numbers)
             return made, tuple([self.inner(a, b) for a, b in products[skip:]]), value
         if self._passes is not None:
@@ -146,22 +142,24 @@ class Space:
             made, answer = self._passes.start(work, vectors, numbers, brought)
             sums, found = answer()
             return made, self._totalled(sums[skip:]), value if brought is None else found
+        made, sums = self._compute_here(work, vectors, numbers, skip)
+        return made, tuple(sums) if self.has_own_inner else self._totalled(sums), value
+
+    def _compute_here(
+        self, work: Pass, vectors: Sequence[Array], numbers: Sequence[float], skip: int = 0
+    ) -> tuple[tuple[Array, ...], list[float]]:
+        """`compute` without the sum over ranks, on the host or by single operations."""
         with self._ignore_overflow():
-            if steps or (self._blocked and not self.has_own_inner):
+            if self._passes_in_blocks:
                 given = [self._on_host(a) for a in vectors]
                 fresh = [self._fresh() for _ in range(work.made)]
-                if steps:
-                    sums = [blocks.step(work, fresh, given, numbers, self._scratch())]
-                else:
-                    sums = blocks.run(work, fresh, given, numbers, skip)
-                return tuple(map(self._from_host, fresh)), self._totalled(sums), value
+                sums = blocks.run(work, fresh, given, numbers, skip, self._scratch)
+                return tuple(map(self._from_host, fresh)), sums
             made, products = work.formula(*vectors, *numbers)
             if self.library is np.ndarray and not self.shape:  # NumPy makes numbers of 0-d arrays
                 made = tuple([np.asarray(a) for a in made])
-            if self.has_own_inner:
-                return made, tuple([self.inner(a, b) for a, b in products[skip:]]), value
-            local = _default_inner(vectors[0])
-            return made, self._totalled([local(a, b) for a, b in products[skip:]]), value
+            inner = self.inner if self.has_own_inner else _default_inner(vectors[0])
+            return made, [inner(a, b) for a, b in products[skip:]]
 
     def start(
         self, work: Pass, vectors: Sequence[Array], numbers: Sequence[float] = ()
@@ -187,25 +185,20 @@ class Space:
         """The inner products of all vectors with ``a``."""
         if not self.fuses or not vectors:
             return tuple([self.inner(vector, a) for vector in vectors])
-        if self._passes is None and not self._blocked:
-            local = _default_inner(a)
-            return self._totalled([local(vector, a) for vector in vectors])
+        if self._passes is None:
+            return self._totalled(
+                self._compute_here(passes.inners(len(vectors)), (a, *vectors), ())[1]
+            )
         groups = [tuple(vectors[i : i + MOST]) for i in range(0, len(vectors), MOST)]
-        started = [self._start_inners(group, a) for group in groups]
+        started = [self._start_inners(a, padded(group)) for group in groups]
         sums: list[float] = []
         for group, answer in zip(groups, started, strict=True):
             # As many on every rank, however long its part of x is.
-            sums += list(answer())[: len(group)]
+            sums += answer()[0][: len(group)]
         return self._totalled(sums)
 
-    def _start_inners(self, group: tuple[Array, ...], a: Array) -> Callable[[], Any]:
-        full = (a, *padded(group))
-        work = passes.inners(len(full) - 1)
-        if self._passes is None:
-            found = blocks.run(work, (), [self._on_host(v) for v in full], ())
-            return lambda: found
-        answer = self._passes.start(work, full, (), None)[1]
-        return lambda: answer()[0]
+    def _start_inners(self, a: Array, group: tuple[Array, ...]) -> Callable[[], Any]:
+        return self._passes.start(passes.inners(len(group)), (a, *group), (), None)[1]
 
     def totals(self, sums: Sequence[float]) -> tuple[float, ...]:
         """Sums over this part of x, added up over ranks."""
@@ -252,14 +245,7 @@ class Space:
         if self.plain:
             difference = a - b
             return self.inner(difference, difference)
-        if self.fuses:
-            return self.compute(passes.DISTANCE, (a, b))[1][0]
-        if self._blocked and not self.has_own_inner:
-            with self._ignore_overflow():
-                return blocks.sum_of_squares(self._on_host(a), self._on_host(b))
-        with self._ignore_overflow():
-            difference = a - b
-            return self.inner(difference, difference)
+        return self.compute(passes.DISTANCE, (a, b))[1][0]
 
     def value_noise(self, value: float) -> float:
         """What rounding may do to the difference of such objective values: 8 u |f|.
@@ -292,20 +278,9 @@ class Space:
         """x + weight (y - z), or x + weight y without z, as a fresh array."""
         if self.plain:
             return _combined(x, weight, y, z)
-        if self._blocked:
-            made, on_host = self._fresh(), self._on_host
-            with self._ignore_overflow():
-                z = None if z is None else on_host(z)
-                blocks.combine(made, on_host(x), weight, on_host(y), z)
-            return self._from_host(made)
-        if self._passes is not None:
-            if z is None:
-                return self.compute(passes.ADD, (x, y), (weight,))[0][0]
-            return self.compute(passes.ADD_DIFFERENCE, (x, y, z), (weight,))[0][0]
-        with self._ignore_overflow():
-            fresh = _combined(x, weight, y, z)
-        # NumPy makes numbers of 0-d arrays.
-        return np.asarray(fresh) if self.library is np.ndarray and not self.shape else fresh
+        if z is None:
+            return self.compute(passes.ADD, (x, y), (weight,))[0][0]
+        return self.compute(passes.ADD_DIFFERENCE, (x, y, z), (weight,))[0][0]
 
     def weighted_sum(self, weights: Sequence[float], vectors: Sequence[Array]) -> Array:
         """w_1 a_1 + w_2 a_2 + ... as a fresh array, with every entry read once."""
@@ -313,26 +288,13 @@ class Space:
             matrix = np.array(vectors).reshape(len(vectors), -1)
             with self._ignore_overflow():
                 return (np.asarray(weights, self.dtype) @ matrix).reshape(self.shape)
-        if self._blocked or self.library is np.ndarray:
-            fresh = self._fresh() if self._blocked else np.empty(self.shape, self.dtype)
-            with self._ignore_overflow():
-                blocks.add_up(fresh, weights, [self._on_host(vector) for vector in vectors])
-            return self._from_host(fresh)
-        if self._passes is not None:
-            return self._weighted_sum(list(weights), list(vectors))
-        total = vectors[0] * weights[0]
-        for weight, vector in zip(weights[1:], vectors[1:], strict=True):
-            total = self.combination(total, weight, vector)
-        return total
-
-    def _weighted_sum(self, weights: list[float], vectors: list[Array]) -> Array:
-        while True:
-            group = padded(tuple(vectors[:MOST]))
-            given = weights[:MOST] + [0.0] * (len(group) - len(vectors[:MOST]))
-            total = self.compute(passes.weighted_sum(len(group)), group, given)[0][0]
-            weights, vectors = [1.0, *weights[MOST:]], [total, *vectors[MOST:]]
-            if len(vectors) == 1:
-                return total
+        given, left = list(weights), list(vectors)
+        while self._passes is not None and len(left) > MOST:
+            total = self.compute(passes.weighted_sum(MOST), left[:MOST], given[:MOST])[0][0]
+            given, left = [1.0, *given[MOST:]], [total, *left[MOST:]]
+        group = left if self._passes is None else padded(left)
+        given += [0.0] * (len(group) - len(left))
+        return self.compute(passes.weighted_sum(len(group)), group, given)[0][0]
 
     def direction(
         self, x: Array, weights: Sequence[float], vectors: Sequence[Array]
@@ -349,17 +311,8 @@ class Space:
 
     def stepped(self, x: Array, weight: float, y: Array, origin: Array) -> tuple[Array, float]:
         """z = x + weight y as a fresh array, and |z - origin|^2, in one pass where possible."""
-        if self.fuses:
-            (made,), (square,), _ = self.compute(passes.STEPPED, (x, y, origin), (weight,))
-            return made, square
-        if self._blocked and not self.has_own_inner:
-            fresh, scratch = self._fresh(), self._scratch()
-            x, y, origin = map(self._on_host, (x, y, origin))
-            with self._ignore_overflow():
-                square = blocks.combine(fresh, x, weight, y, None, origin, scratch)
-                return self._from_host(fresh), square
-        fresh = self.combination(x, weight, y)
-        return fresh, self.distance_squared(fresh, origin)
+        (made,), (square,), _ = self.compute(passes.STEPPED, (x, y, origin), (weight,))
+        return made, square
 
     def _ignore_overflow(self) -> contextlib.AbstractContextManager[None]:
         """In low precision a step that overflows is an answer, and nothing to warn of.
@@ -390,16 +343,10 @@ class Space:
         """The array of this space that has the memory of ``a``."""
         return a if self.library is np.ndarray else import_module("torch").from_numpy(a)
 
-    def _scratch(self) -> np.ndarray:
-        """Room for a block in float64 (or longer numbers), made once."""
-        if self._block is None:
-            dtype = self.dtype if self.library is np.ndarray else np.float64
-            self._block = np.empty(BLOCK, np.result_type(dtype, np.float64))
-        return self._block
-
     def release(self) -> None:
         """Let go of the arrays that were kept for reuse."""
         self._pool.clear()
+        self._scratch.clear()
 
     def whole(self, a: Array) -> np.ndarray:
         """The entries of ``a`` on all ranks as one flat array of NumPy: for short vectors."""

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from momentous.core.passes import MOST, Pass, names, written
+from momentous.core.passes import MOST, Pass, names, trace
 from momentous.io.optional import LazyModule
 
 torch: Any = LazyModule("torch", "torch", "a tensor of PyTorch")
@@ -58,7 +58,7 @@ def source(work: Pass, vectors: int, numbers: int, dtype: str, room: int) -> tup
     """The text of the kernel of a pass, and how many sums it makes; ``room`` is a power of two, at
     least the number of programs."""
     given, weights, out = names(work, vectors, numbers)
-    lines, made, products = written(work, given, weights)
+    lines, made, products = trace(work, given, weights)
     count = range(len(products))
     # Entries behind the end are read as 0, and so are all that is made of them.
     shares = [f"tl.store(shares + {i} * programs + program, tl.sum(s{i}))" for i in count]
@@ -80,7 +80,7 @@ def source(work: Pass, vectors: int, numbers: int, dtype: str, room: int) -> tup
         numbers=_block([f"{name} = tl.full((1, 1), {name}_, tl.{dtype})" for name in weights], 4),
         zeros=_block([f"s{i} = tl.zeros((THREADS,), tl.float64)" for i in count], 4),
         load=_block([f"{a} = tl.load({a}_ + k, mask=there, other=0.0)" for a in given], 8),
-        lines=_block([f"{name} = {formula}" for name, formula in lines], 8),
+        lines=_block([str(line) for line in lines], 8),
         store=_block(
             [f"tl.store({z}_ + k, {a}, mask=there)" for z, a in zip(out, made, strict=True)], 8
         ),
