@@ -84,8 +84,8 @@ def test_more_vectors_than_a_pass_takes_are_cut_into_groups(library: Library) ->
     ("work", "count", "numbers"), PASSES, ids=lambda item: getattr(item, "name", "")
 )
 def test_the_lines_of_cuda_are_the_formula(work: passes.Pass, count: int, numbers: int) -> None:
-    text, sums = cuda_passes.source(work, count, numbers, "float64", 2)
-    body = text[text.index("    if (first < size") :]
+    text, sums = cuda_passes.source(work, count, numbers, "float64")
+    body = text[text.index("const long long k") :]
     random = np.random.default_rng(3)
     vectors, weights = random.standard_normal((count, 1)), random.standard_normal(numbers)
     names: dict[str, Any] = {f"a{i}_": vector for i, vector in enumerate(vectors)}

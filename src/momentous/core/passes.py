@@ -21,6 +21,7 @@ from importlib.util import find_spec
 from typing import Any, NamedTuple, Protocol
 
 import array_api_compat
+import numpy as np
 
 
 class Entry(Protocol):
@@ -239,6 +240,11 @@ def padded(vectors: Sequence[Any]) -> tuple[Any, ...]:
     """With the first one repeated, up to one of a few numbers: for each a pass is compiled."""
     count = next(size for size in SIZES if size >= len(vectors))
     return (*vectors, *[vectors[0]] * (count - len(vectors))) if vectors else ()
+
+
+def add_shares(shares: np.ndarray, sums: int) -> tuple[list[float], float]:
+    """Sums whose shares come one after the other from a GPU, and the value behind them."""
+    return shares[:-1].reshape(sums, -1).sum(1).tolist(), float(shares[-1])
 
 
 def _added_up(vectors: Vectors, weights: Vectors) -> Entry:

@@ -1,8 +1,8 @@
 """Passes for tensors of PyTorch on a GPU: one Triton kernel per pass.
 
 Triton comes with PyTorch.  It compiles Python functions, of which it reads the text: those here are
-written by this module, one per pass.  Sums are in double precision; each program adds up its share,
-and the one that ends last adds the shares in their order.
+written by this module, one per pass.  Each program adds up its share of the sums in double
+precision, and the host adds the shares.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from momentous.core.passes import MOST, Pass, names, trace
+from momentous.core.passes import Pass, add_shares, names, trace
 from momentous.io.optional import LazyModule
 
 torch: Any = LazyModule("torch", "torch", "a tensor of PyTorch")
 triton: Any = LazyModule("triton", "torch", "a tensor of PyTorch on a GPU")
-SUMS = 2 * MOST  # room for sums
 ALIGNMENT = 16  # bytes, as Triton takes for granted once it has seen it
 PROGRAMS = 8  # per multiprocessor
 NO_CONTEXT = contextlib.nullcontext()
@@ -28,7 +27,7 @@ THREADS = 128  # of a program
 WIDTHS = {"float32": 4, "float64": 2}  # entries that a thread handles at a time
 
 KERNEL = """
-def run(size, {parameters}value, shares, ended, answer, THREADS: tl.constexpr):
+def run(size, {parameters}value, shares, THREADS: tl.constexpr):
     program, programs = tl.program_id(0), tl.num_programs(0)
     # One row per thread: its entries are added up before they go to a sum.
     each = tl.arange(0, THREADS)[:, None] * {width} + tl.arange(0, {width})[None, :]
@@ -42,34 +41,18 @@ def run(size, {parameters}value, shares, ended, answer, THREADS: tl.constexpr):
         {lines}
         {store}
         {add}
-    {finish}
-"""
-FINISH = """{share}
-    if tl.atomic_add(ended, 1) == programs - 1:
-        all = tl.arange(0, {room})
-        {answer}
-        tl.store(answer + {count}, tl.load(value).to(tl.float64))
-        tl.store(ended, 0)
+    {share}
+    if program == 0:
+        tl.store(shares + {count} * programs, tl.load(value).to(tl.float64))
 """
 
 
 @cache
-def source(work: Pass, vectors: int, numbers: int, dtype: str, room: int) -> tuple[str, int]:
-    """The text of the kernel of a pass, and how many sums it makes; ``room`` is a power of two, at
-    least the number of programs."""
+def source(work: Pass, vectors: int, numbers: int, dtype: str) -> tuple[str, int]:
+    """The text of the kernel of a pass, and how many sums it makes."""
     given, weights, out = names(work, vectors, numbers)
     lines, made, products = trace(work, given, weights)
     count = range(len(products))
-    # Entries behind the end are read as 0, and so are all that is made of them.
-    shares = [f"tl.store(shares + {i} * programs + program, tl.sum(s{i}))" for i in count]
-    answers = [
-        f"tl.store(answer + {i}, tl.sum(tl.load(shares + {i} * programs + all, "
-        "mask=all < programs, other=0.0, volatile=True)))"
-        for i in count
-    ]
-    finish = FINISH.format(
-        share=_block(shares, 4), answer=_block(answers, 8), room=room, count=len(products)
-    )
     parameters = [f"{name}_, " for name in (*given, *out)]
     parameters += [f'{name}_: "fp64", ' for name in weights]
     text = KERNEL.format(
@@ -79,6 +62,7 @@ def source(work: Pass, vectors: int, numbers: int, dtype: str, room: int) -> tup
         parameters="".join(parameters),
         numbers=_block([f"{name} = tl.full((1, 1), {name}_, tl.{dtype})" for name in weights], 4),
         zeros=_block([f"s{i} = tl.zeros((THREADS,), tl.float64)" for i in count], 4),
+        # Entries behind the end are read as 0, and so are all that is made of them.
         load=_block([f"{a} = tl.load({a}_ + k, mask=there, other=0.0)" for a in given], 8),
         lines=_block([str(line) for line in lines], 8),
         store=_block(
@@ -91,7 +75,10 @@ def source(work: Pass, vectors: int, numbers: int, dtype: str, room: int) -> tup
             ],
             8,
         ),
-        finish=finish if products else "pass",
+        share=_block(
+            [f"tl.store(shares + {i} * programs + program, tl.sum(s{i}))" for i in count], 4
+        ),
+        count=len(products),
     )
     return text, len(products)
 
@@ -101,9 +88,9 @@ def _block(lines: Sequence[str], indent: int) -> str:
 
 
 @cache
-def _kernel(work: Pass, vectors: int, numbers: int, dtype: str, room: int) -> tuple[Any, int]:
-    text, sums = source(work, vectors, numbers, dtype, room)
-    file = f"<pass {work.name} of {vectors} in {dtype}, {room}>"
+def _kernel(work: Pass, vectors: int, numbers: int, dtype: str) -> tuple[Any, int]:
+    text, sums = source(work, vectors, numbers, dtype)
+    file = f"<pass {work.name} of {vectors} in {dtype}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     space: dict[str, Any] = {"tl": triton.language, "__name__": __name__}
     exec(compile(text, file, "exec"), space)
@@ -119,14 +106,9 @@ class TritonPasses:
         # What starts a kernel, and its number of sums, by the name of a pass and the value's dtype.
         self._plans: dict[tuple[str, Any], tuple[Any, int]] = {}
         entries = THREADS * WIDTHS[self._name]  # that a program handles at a time
-        with torch.cuda.device(self._device):
-            count = torch.cuda.get_device_properties(self._device).multi_processor_count
-            self._programs = max(1, min(PROGRAMS * count, -(-self._size // entries)))
-            on_device = {"device": self._device}
-            self._shares = torch.empty(SUMS * self._programs, dtype=torch.float64, **on_device)
-            self._ended = torch.zeros(1, dtype=torch.int32, **on_device)
-            self._nothing = torch.zeros(1, dtype=torch.float32, **on_device)
-        self._room = self._shares.data_ptr(), self._ended.data_ptr()
+        count = torch.cuda.get_device_properties(self._device).multi_processor_count
+        self._programs = max(1, min(PROGRAMS * count, -(-self._size // entries)))
+        self._nothing = torch.zeros(1, dtype=torch.float32, device=self._device)
 
     def brings(self, value: Any) -> bool:
         """Is this a scalar on the GPU?"""
@@ -153,32 +135,33 @@ class TritonPasses:
         with torch.cuda.device(self._device) if other else NO_CONTEXT:
             plan = self._plans.get((work.name, value.dtype))
             begin, sums = plan or self._plan(work, vectors, made, numbers, value.detach())
-            answer = torch.empty(sums + 1, dtype=torch.float64, device=self._device)
+            shares = self._room(sums)
             # Pointers as numbers: Triton looks at tensors, each time.
             begin(
                 self._size, *pointers, *[a.data_ptr() for a in made], *numbers, value.data_ptr(),
-                *self._room, answer.data_ptr(), THREADS,
+                shares.data_ptr(), THREADS,
             )  # fmt: skip
 
         def read() -> tuple[list[float], float]:
             if not sums:
                 return [], np.nan
             # An explicit wait, so that PyTorch's search for hidden ones stays of use.
-            here = answer.to("cpu", non_blocking=True)
+            here = shares.to("cpu", non_blocking=True)
             torch.cuda.current_stream(self._device).synchronize()
-            *found, last = here.tolist()
-            return found, last
+            return add_shares(here.numpy(), sums)
 
         return made, read
+
+    def _room(self, sums: int) -> Any:
+        """For a share of every sum from every program, and the value."""
+        count = sums * self._programs + 1
+        return torch.empty(count, dtype=torch.float64, device=self._device)
 
     def _plan(
         self, work: Pass, vectors: Sequence[Any], made: Sequence[Any], numbers: Any, value: Any
     ) -> tuple[Any, int]:
-        room = 1 << (self._programs - 1).bit_length()
-        kernel, sums = _kernel(work, len(vectors), len(numbers), self._name, room)
-        arguments = self._size, *vectors, *made, *numbers, value, self._shares, self._ended
-        warps = THREADS // 32
-        answer = torch.empty(sums + 1, dtype=torch.float64, device=self._device)
-        ready = kernel.warmup(*arguments, answer, THREADS, grid=(1,), num_warps=warps)
+        kernel, sums = _kernel(work, len(vectors), len(numbers), self._name)
+        arguments = self._size, *vectors, *made, *numbers, value, self._room(sums)
+        ready = kernel.warmup(*arguments, THREADS, grid=(1,), num_warps=THREADS // 32)
         plan = self._plans[work.name, value.dtype] = ready[(self._programs, 1, 1)], sums
         return plan
