@@ -27,7 +27,7 @@ from momentous.core.oracle import (
     Oracle,
     Sample,
 )
-from momentous.core.result import Lazy, OptimizeResultCompatible, Result, Trace, interrupt_with
+from momentous.core.result import OptimizeResultCompatible, Result, Trace, interrupt_with
 from momentous.core.sources import Source
 from momentous.core.space import Array, Inner, Space, set_writable
 from momentous.core.status import RESTARTS, Ending, Event, EventKind, Status, has_restart
@@ -576,7 +576,7 @@ class Run(Iterator[IntermediateResult]):
         for array in (sample.point, self.best_point):
             set_writable(array, True)
         learned = self.method.inverse_hessian(oracle.space, self.memory)
-        more: dict[str, object] = {} if learned is None else {"hess_inv": Lazy(learned)}
+        more: dict[str, object] = {} if learned is None else {"hess_inv": learned}
         arrays = oracle.arrays_at(sample)
         if oracle.space.box is not None and sample.gradient is not None:
             space = oracle.space

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Callable
 from typing import ClassVar, Generic
 
 import numpy as np
@@ -115,9 +114,9 @@ class Method(abc.ABC, Generic[M]):
             return step
         return Step(dataclasses.replace(memory, tol=tol), step.report)
 
-    def inverse_hessian(self, space: Space, memory: M) -> Callable[[], object] | None:
-        """What makes an operator like the inverse of the Hessian, where the method has learned one;
-        called only if somebody asks for the ``hess_inv`` of a result."""
+    def inverse_hessian(self, space: Space, memory: M) -> object:
+        """An operator like the inverse of the Hessian, where the method has learned one: the
+        ``hess_inv`` of a result."""
         return None
 
     def for_costly_gradients(self, dimension: int, nbytes: int) -> Method[M]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
-from collections.abc import Callable, ItemsView, Iterable, Iterator, ValuesView
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -105,15 +105,6 @@ class OptimizeResultCompatible:
         raise TypeError(f"a result cannot become a {kind.__name__}")
 
 
-class Lazy:
-    """An entry of a result that is made when somebody first asks for it."""
-
-    __slots__ = ("make",)
-
-    def __init__(self, make: Callable[[], object]):
-        self.make = make
-
-
 class Result(OptimizeResultCompatible, Options):
     """A dictionary whose entries are attributes too, like SciPy's ``OptimizeResult``."""
 
@@ -144,59 +135,19 @@ class Result(OptimizeResultCompatible, Options):
     best_grad_norm: float  # that norm
     method: Unchecked  # the method that ran, with its hyper-parameters
     # Where the method has learned it (L-BFGS, also within auto) and x is on the host: a linear
-    # operator like the inverse of the Hessian, on flat vectors.  It is made when it is asked for.
-    # With bounds it is that of the free variables alone, and 0 for those at bounds.
+    # operator like the inverse of the Hessian, on flat vectors.  With bounds it is that of the free
+    # variables alone, and 0 for those at bounds.
     hess_inv: Unchecked
 
     def __reduce__(self) -> tuple[object, ...]:  # with the type that it has, not with the other one
         return Result, (dict(self),)
-
-    def __getitem__(self, name: str) -> Unchecked:
-        value = super().__getitem__(name)
-        if isinstance(value, Lazy):
-            value = self[name] = value.make()
-        return value
-
-    def __iter__(self) -> Iterator[str]:  # of our own: then dict(result) asks `__getitem__`, too
-        return super().__iter__()
-
-    def get(self, name: str, default: Unchecked = None) -> Unchecked:
-        """The entry, or the default."""
-        try:
-            return self[name]
-        except KeyError:
-            return default
-
-    def pop(self, name: str, *default: Unchecked) -> Unchecked:
-        """Take the entry out."""
-        value = super().pop(name, *default)
-        return value.make() if isinstance(value, Lazy) else value
-
-    def popitem(self) -> tuple[str, Unchecked]:
-        """Take the last entry out."""
-        name = next(reversed(self), "")
-        return name, self.pop(name)
-
-    def setdefault(self, name: str, default: Unchecked = None) -> Unchecked:
-        """The entry; where there is none, the default becomes it."""
-        super().setdefault(name, default)
-        return self[name]
 
     def copy(self) -> Result:
         """The same entries."""
         return self | {}
 
     def __or__(self, other: Options) -> Result:  # type: ignore[override]
-        # Entry by entry: dict's own way asks `__getitem__`, which makes what is left for later.
-        return Result({name: dict.__getitem__(self, name) for name in self} | other)
-
-    def values(self) -> ValuesView[Unchecked]:  # type: ignore[override]
-        """All entries."""
-        return ValuesView(self)
-
-    def items(self) -> ItemsView[str, Unchecked]:  # type: ignore[override]
-        """All names and entries."""
-        return ItemsView(self)
+        return Result(super().__or__(other))
 
     def __getattr__(self, name: str) -> Unchecked:
         try:
@@ -215,7 +166,7 @@ class Result(OptimizeResultCompatible, Options):
         names = [name for name in _FIRST if name in self]
         names += [name for name in self if name not in (*_FIRST, *_DETAILS)]
         width = max(map(len, names), default=0)
-        return "\n".join(f"{name:>{width}}: {_line(dict.get(self, name))}" for name in names)
+        return "\n".join(f"{name:>{width}}: {_line(self[name])}" for name in names)
 
     def _repr_html_(self) -> str:
         """For notebooks: the ending, the numbers, and how the gradient norm has fallen."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 from momentous.core.acceptance import rises
@@ -291,7 +290,7 @@ class Safeguarded(Rule[SafeguardedMemory]):
             turn=m.but(memory.turn, tol=tol),
         )
 
-    def inverse_hessian(self, space: Space, memory: SafeguardedMemory) -> Callable[[], Any] | None:
+    def inverse_hessian(self, space: Space, memory: SafeguardedMemory) -> object:
         """That of the fast method, if the lowest point is not the guaranteed one's own."""
         if memory.best_is_guards:
             return None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,7 +25,16 @@ class InverseHessian(LinearOperator):  # type: ignore[misc]
     def __init__(self, curvature: Curvature, size: int, held: np.ndarray | None = None):
         super().__init__(np.float64, (size, size))
         self.held = held if held is not None and held.any() else None
-        self.times = curvature.inverse(self.held) if len(curvature) else np.copy
+        self._curvature = curvature
+
+    @cached_property
+    def times(self) -> Callable[[np.ndarray], np.ndarray]:
+        """What multiplies by H, made when it is first needed."""
+        return self._curvature.inverse(self.held) if len(self._curvature) else np.copy
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For a pickle: without the store, which may hold arrays of any library."""
+        return {"times": self.times, **self.__dict__, "_curvature": None}
 
     def _adjoint(self) -> InverseHessian:
         return self

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -268,7 +267,7 @@ class LBFGS(Rule[LBFGSMemory]):
             {"grad_norm": norm, "trials": self.max_trials},
         )
 
-    def inverse_hessian(self, space: Space, memory: LBFGSMemory) -> Callable[[], Any] | None:
+    def inverse_hessian(self, space: Space, memory: LBFGSMemory) -> object:
         """H, for vectors on the host: what has stayed on a device is not kept for this."""
         curvature = memory.curvature
         on_host = isinstance(curvature, Matrix) or space.library is np.ndarray
@@ -278,7 +277,9 @@ class LBFGS(Rule[LBFGSMemory]):
         if space.box is not None:
             sides = space.box.sides(space, here.point, here.gradient)
             held = to_numpy(sides).reshape(-1) != 0.0
-        return functools.partial(_inverse_hessian, curvature, space.size, held)
+        from momentous.methods.classical.inverse_hessian import InverseHessian  # and scipy.sparse
+
+        return InverseHessian(curvature, space.size, held)
 
     def for_costly_gradients(self, dimension: int, nbytes: int) -> LBFGS:
         if self.memory is not None or dimension <= LBFGS_CONSTANTS.matrix_dimension:
@@ -306,9 +307,3 @@ class LBFGS(Rule[LBFGSMemory]):
         if most is None and whole:
             return Matrix.unknown(m)
         return Pairs.unknown(m, default_memory(size) if most is None else most)
-
-
-def _inverse_hessian(curvature: Curvature, size: int, held: np.ndarray | None) -> Any:
-    from momentous.methods.classical.inverse_hessian import InverseHessian  # and scipy.sparse
-
-    return InverseHessian(curvature, size, held)
