@@ -424,7 +424,7 @@ def test_a_state_of_something_else_is_refused():
     with pytest.raises(ValueError, match="not written by momentous"):
         optimizer.load_state_dict(adam)
     other = torch.nn.Linear(3, 5).double()
-    with pytest.raises(CheckpointError, match=r"its groups have \[4\] parameters, .* \[2\]"):
+    with pytest.raises(CheckpointError, match="the state belongs to another problem"):
         Optimizer(other.parameters()).load_state_dict(state)
     wider = torch.nn.Sequential(torch.nn.Linear(3, 6), torch.nn.Tanh(), torch.nn.Linear(6, 1))
     with pytest.raises(CheckpointError, match="the state belongs to another problem"):
@@ -442,10 +442,9 @@ def test_a_state_of_something_else_is_refused():
 @pytest.mark.parametrize(
     ("place", "wrong", "sentence"),
     [
-        ("state", {0: {"step": 1}}, "its groups are not those of its run"),
         ("param_groups", None, "is damaged"),
         ("param_groups", [{"lr": 1.0}], "is damaged"),
-        ("param_groups", [{"params": [0, 1, 2, 3], "param_names": ["a"]}], "not those of its run"),
+        ("param_groups", [{"params": [0, 1, 2]}], "of other groups"),
         ("run", 3, "is damaged"),
         ("run.arrays", [], "is damaged"),
         ("run.arrays.a0", "x", "is damaged"),

@@ -13,7 +13,7 @@ from torch.optim.optimizer import ParamsT
 
 from momentous.api import choose_method, iterate
 from momentous.core.admission import levels_to_the_user
-from momentous.core.checkpoint import Checkpoint, RunState, load
+from momentous.core.checkpoint import MALFORMED, Checkpoint, CheckpointError, RunState, load
 from momentous.core.loop import Run
 from momentous.core.method import Method
 from momentous.core.oracle import Sample
@@ -23,7 +23,7 @@ from momentous.core.stopping import Criterion, Progress
 from momentous.display import SHOWN
 from momentous.io.types import AnyFunction, Options
 from momentous.torch.flat import Closure, ClosureFunction, FlatParameters, kinds
-from momentous.torch.state import PackedState, pack_run, require_groups, unpack_run
+from momentous.torch.state import PackedState, pack_run, unpack_run
 
 _NO_RATE = (
     "there is no learning rate here, and nothing for a scheduler to change: the method finds its "
@@ -175,7 +175,7 @@ class Optimizer(torch.optim.Optimizer):
         super().__init__(params, {})
         saved = None if resume is None else load(resume, Space(self._trained().point()))
         self._method(saved)  # refuse a mistake now rather than later
-        self._saved = None if saved is None else self._pack(saved)
+        self._saved = None if saved is None else pack_run(saved, self._shown)
 
     @property
     def done(self) -> bool:
@@ -388,10 +388,7 @@ class Optimizer(torch.optim.Optimizer):
         return {**super().state_dict(), "run": self._packed()}
 
     def _packed(self) -> PackedState | None:
-        return self._saved if self._run is None else self._pack(self._run.state())
-
-    def _pack(self, state: RunState) -> PackedState:
-        return pack_run(state, self._shown, self.param_groups)
+        return self._saved if self._run is None else pack_run(self._run.state(), self._shown)
 
     def load_state_dict(self, state_dict: Options) -> None:
         """Take over a run, to resume it in the next step.  Load the module's state too.
@@ -399,12 +396,21 @@ class Optimizer(torch.optim.Optimizer):
         A state that is damaged, or of another problem, is refused with a `CheckpointError`, and
         nothing changes.
         """
-        require_groups(state_dict, self.param_groups)
+        if not isinstance(state_dict, dict) or "run" not in state_dict:
+            raise CheckpointError(
+                "the state has no entry 'run': it was not written by momentous.torch.Optimizer"
+            )
         run = state_dict["run"]
         if run is not None:
             state, shown = unpack_run(run, FlatParameters(self._named()).point())
             state.require_same_method(self._method(state).description())
-        super().load_state_dict({k: v for k, v in state_dict.items() if k != "run"})
+        try:
+            groups = [dict(group) for group in state_dict["param_groups"]]
+            for group in groups:
+                group.pop("param_names", None)  # a state does not rename parameters
+            super().load_state_dict({"state": {}, "param_groups": groups})
+        except MALFORMED as error:
+            raise CheckpointError(f"the state is damaged, or of other groups: {error}") from error
         self._forget()
         if run is not None:
             self._saved, self._shown = run, shown

@@ -5,7 +5,6 @@ A state is checked as a whole before anything is taken over.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TypedDict
 
 import torch
@@ -33,15 +32,14 @@ class PackedState(TypedDict):
     arrays: dict[str, torch.Tensor]
 
 
-def pack_run(state: RunState, shown: Array | None, groups: list[JsonObject]) -> PackedState:
-    """A run in tensors of its own; the groups are PyTorch's, as a state has them."""
+def pack_run(state: RunState, shown: Array | None) -> PackedState:
+    """A run in tensors of its own."""
     tree, shared = pack_state(state)
     if shown is not None:
         shared[SHOWN] = to_numpy(shown)
     arrays = {name: array.copy() for name, array in shared.items()}
-    tree = seal(tree | {"groups": _plain(groups)}, arrays)
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-    return {"version": VERSION, "tree": tree, "arrays": tensors}
+    return {"version": VERSION, "tree": seal(tree, arrays), "arrays": tensors}
 
 
 def unpack_run(saved: PackedState, x: Array) -> tuple[RunState, Array | None]:
@@ -60,36 +58,5 @@ def unpack_run(saved: PackedState, x: Array) -> tuple[RunState, Array | None]:
     except CheckpointError as error:
         raise CheckpointError(f"the state {error}") from None
     except (*MALFORMED, RuntimeError) as error:
-        raise _damaged(error) from error
-
-
-def require_groups(state: Mapping[str, object], groups: list[JsonObject]) -> None:
-    """Refuse groups that are not those of the optimizer, or of the run."""
-    if not isinstance(state, dict) or "run" not in state:
-        raise CheckpointError(
-            "the state has no entry 'run': it was not written by momentous.torch.Optimizer"
-        )
-    try:
-        given, run = _plain(state["param_groups"]), state["run"]
-        there, here = ([count for count, _ in which] for which in (given, _plain(groups)))
-        if there != here:
-            raise CheckpointError(
-                f"the state belongs to another problem: its groups have {there} parameters, those "
-                f"of this optimizer {here}"
-            )
-        if state["state"] != {} or (run is not None and run["tree"].get("groups", given) != given):
-            raise CheckpointError("the state is damaged: its groups are not those of its run")
-    except CheckpointError:
-        raise
-    except (*MALFORMED, RuntimeError) as error:
-        raise _damaged(error) from error
-
-
-def _plain(groups: list[JsonObject]) -> list[list[object]]:
-    """Which parameters are in which group, and their names; bounds may be anything."""
-    return [[len(group["params"]), group.get("param_names")] for group in groups]
-
-
-def _damaged(error: BaseException) -> CheckpointError:
-    what = " ".join(str(error).split())[:200]
-    return CheckpointError(f"the state is damaged ({type(error).__name__}: {what})")
+        what = " ".join(str(error).split())[:200]
+        raise CheckpointError(f"the state is damaged ({type(error).__name__}: {what})") from error
