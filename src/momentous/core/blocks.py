@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -89,7 +89,8 @@ def program(work: Pass, vectors: int, numbers: int) -> Program:
         ending = next((part for part in parts if dies(part, i) and part not in place), None)
         if name in place and ending is not None:
             place[ending] = place[name]
-    operations, free, count = [], [], first
+    operations: list[tuple[np.ufunc, int, int, int]] = []
+    free, count = list[int](), first
     for i, (name, left, right, sign) in enumerate(lines):
         free += [place[part] for part in {left, right} if dies(part, i) and place[part] >= first]
         if name not in place:
@@ -116,7 +117,7 @@ def run(
     scratch += [np.empty(min(BLOCK, size), flat[0].dtype) for _ in missing]
     for i in range(0, size, BLOCK):
         part = slice(i, i + BLOCK)
-        at = [*[a[part] for a in flat], *weights, *[a[part] for a in out]]
+        at: list[Any] = [*[a[part] for a in flat], *weights, *[a[part] for a in out]]
         at += [a[: at[0].size] for a in scratch[:needed]]
         for operation, left, right, into in operations:
             operation(at[left], at[right], out=at[into])

@@ -190,15 +190,14 @@ class Space:
                 self._compute_here(passes.inners(len(vectors)), (a, *vectors), ())[1]
             )
         groups = [tuple(vectors[i : i + MOST]) for i in range(0, len(vectors), MOST)]
-        started = [self._start_inners(a, padded(group)) for group in groups]
+        full = [(a, *padded(group)) for group in groups]
+        start = self._passes.start
+        started = [start(passes.inners(len(each) - 1), each, (), None)[1] for each in full]
         sums: list[float] = []
         for group, answer in zip(groups, started, strict=True):
             # As many on every rank, however long its part of x is.
             sums += answer()[0][: len(group)]
         return self._totalled(sums)
-
-    def _start_inners(self, a: Array, group: tuple[Array, ...]) -> Callable[[], Any]:
-        return self._passes.start(passes.inners(len(group)), (a, *group), (), None)[1]
 
     def totals(self, sums: Sequence[float]) -> tuple[float, ...]:
         """Sums over this part of x, added up over ranks."""
