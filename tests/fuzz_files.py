@@ -73,10 +73,6 @@ def gz(data: bytes, level: int = 9) -> bytes:
     return gzip.compress(data, level, mtime=0)
 
 
-def dense() -> bytes:
-    return b"1,2,3,4,5,6,7,8,9\n1,,3,99,5,6,7,8,9\n" + b"1,2,3,4,5,6,7,8,\n" * 5
-
-
 def json_lines() -> bytes:
     rows = (dict(zip(("user", "item", "rating"), row, strict=True)) for row in triples())
     return "".join(json.dumps(row) + "\n" for row in rows).encode()

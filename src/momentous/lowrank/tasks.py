@@ -95,7 +95,7 @@ def _fit_file(
     ratings = (
         Ratings.read(file, device=where, **reading)
         if ranks.size == 1
-        else read_on_ranks(file, ranks, folder=out.parent, **reading)
+        else read_on_ranks(file, ranks, **reading)
     )
     whole = ratings.whole
     if threshold is None and config.loss_object.labels:
@@ -219,7 +219,7 @@ def evaluate_file(model: Path, file: PathLike | Query, **reading: Unpack[Reading
         ratings: Ratings = (
             Ratings.read(file, **reading)
             if ranks.size == 1
-            else read_on_ranks(file, ranks, folder=model.parent, **reading)
+            else read_on_ranks(file, ranks, **reading)
         )
         users, items = (vocabulary_of(ratings, which).ids for which in (0, 1))
         fitted, extra = load_model(model, WithIds(users))

@@ -6,9 +6,7 @@ from pathlib import Path
 import pytest
 
 from momentous.lowrank import Ratings, RatingsFileError, read_ratings
-from momentous.lowrank.data import Limits, read_pairs
-from momentous.lowrank.data.files.queries import Query, open_table
-from momentous.lowrank.data.files.scans import Options, Work
+from momentous.lowrank.data import read_pairs
 from momentous.lowrank.data.files.sources import find_sources
 
 duckdb = pytest.importorskip("duckdb")
@@ -140,8 +138,6 @@ def test_a_query_reads_a_database_of_duckdb(tmp_path):
         connection.execute("CREATE TABLE sales AS SELECT 'u' || i AS user, i % 3 AS item, "
                            "i / 2 AS rating FROM range(10) t(i)")  # fmt: skip
     before = path.read_bytes()
-    ratings = Ratings.query("SELECT * FROM shop.sales", {"shop": path})
-    assert (ratings.shape, ratings.nnz) == ((10, 3), 10)
     sql = f"ATTACH '{path}' AS shop (READ_ONLY); SELECT * FROM shop.sales"
     assert Ratings.query(sql, full_access=True).nnz == 10
     with pytest.raises(RatingsFileError, match=r"2 statements; without full access .* one SELECT"):
@@ -190,8 +186,6 @@ def test_a_query_that_may_not_read_a_file_says_what_to_do(path):
     with pytest.raises(RatingsFileError, match=r"tables alone; name the file .*full_access=True"):
         Ratings.query(f"SELECT * FROM '{path}'")
     check(Ratings.query(f"SELECT * FROM '{path}' WHERE rating < 10", full_access=True))
-    with pytest.raises(RatingsFileError, match=r"s3://x/y.csv: is an address.*full_access=True"):
-        Ratings.query("SELECT * FROM r", {"r": "s3://x/y.csv"})
     check(Ratings.query("SELECT * FROM triples WHERE rating < 10", {"Triples": path}))
     with pytest.raises(FileNotFoundError, match=r"no file .*nowhere.csv"):
         Ratings.query("SELECT * FROM r", {"r": path.with_name("nowhere.csv")})
@@ -211,21 +205,6 @@ def test_a_sqlite_file_is_read_where_the_extension_is_there(tmp_path):
         connection.executemany("INSERT INTO r VALUES (?, ?, ?)", [("a", 3, 3.5), ("b", 20, 5.0)])
     sql = f"SELECT * FROM sqlite_scan('{tmp_path}/r.db', 'r')"
     assert Ratings.query(sql, full_access=True).row_ids.tolist() == ["a", "b"]
-
-
-def test_an_address_is_left_to_duckdb_with_full_access(tmp_path, monkeypatch):
-    monkeypatch.setattr("momentous.lowrank.data.files.queries.table_scan", lambda *given: given[:2])
-    said = []
-
-    class Connection:  # which needs no network
-        extract_statements = staticmethod(duckdb.connect().extract_statements)
-        execute = staticmethod(said.append)
-
-    work = Work(Connection, tmp_path, Options(Limits(), None))
-    with open_table(work, Query("FROM r", {"r": "s3://x/it's.parquet"}, full_access=True)) as scan:
-        assert scan == ("FROM r", "the query")
-    assert said[-1] == "CREATE VIEW \"r\" AS SELECT * FROM 's3://x/it''s.parquet'"
-    assert all("= true" in setting for setting in said[:-1])
 
 
 # --- the names of folders -------------------------------------------------------------------------

@@ -228,20 +228,29 @@ def test_matrices_keep_their_shape(write, tmp_path):
 @pytest.mark.parametrize(
     ("text", "line", "problem"),
     [
-        ("%%MatrixMarket matrix array real general\n2 2\n1\n", 1, "coordinate"),
-        ("%%MatrixMarket matrix coordinate real symmetric\n2 2 1\n1 1 3\n", 1, "general"),
-        ("%%MatrixMarket matrix coordinate real general\n%\n2 2\n1 1 3\n", 3, "numbers of rows"),
-        ("%%MatrixMarket matrix coordinate real general\n2 2 1\n3 1 3\n", 3, "row from 1 to 2"),
-        ("%%MatrixMarket matrix coordinate real general\n2 2 1\n1 0 3\n", 3, "column from 1 to 2"),
-        ("%%MatrixMarket matrix coordinate real general\n2 2 1\n1 1\n", 3, "row, column and value"),
-        ("%%MatrixMarket matrix coordinate real general\n2 2 2\n1 1 3\n", None, "promises 2"),
-        ("%%MatrixMarket matrix coordinate real general\n", None, "ends before"),
+        ("array real general\n2 2\n1\n", None, "coordinate"),
+        ("coordinate complex general\n2 2 1\n1 1 3 4\n", None, "complex"),
+        ("coordinate real general\n%\n2 2\n1 1 3\n", None, "MatrixMarket"),
+        ("coordinate real general\n2 2 1\n3 1 3\n", 3, "Row.*'3 1 3'"),
+        ("coordinate real general\n2 2 1\n1 0 3\n", 3, "Column.*'1 0 3'"),
+        ("coordinate real general\n2 2 1\n1 1\n", 3, "'1 1'"),
+        ("coordinate real general\n2 2 1\n1 1 nan\n", None, "row 0, column 0.* nan"),
+        ("coordinate real general\n2 2 1\n1 1 2\n2 2 3\n", 4, "too long"),
+        ("coordinate real general\n2 2 2\n1 1 3\n", None, "another 1 lines"),
+        ("coordinate real general\n2 2 99999999999999\n1 1 3\n", None, "promises"),
+        ("coordinate real general\n", 2, "EOF"),
     ],
 )
 def test_a_damaged_matrix_market_file_is_told_by_line(write, text, line, problem):
     with pytest.raises(RatingsFileError, match=problem) as told:
-        read_ratings(write("m.mtx", text))
+        read_ratings(write("m.mtx", f"%%MatrixMarket matrix {text}"))
     assert told.value.line == line
+
+
+def test_a_matrix_without_values_has_ones_and_a_symmetric_one_both_halves(write):
+    text = "%%MatrixMarket matrix coordinate pattern symmetric\n2 2 2\n1 1\n2 1\n"
+    ratings = read_ratings(write("m.mtx", text))
+    assert ratings.to_sparse().toarray().tolist() == [[1.0, 1.0], [1.0, 0.0]]
 
 
 def test_parquet(write, tmp_path):
@@ -358,13 +367,21 @@ def test_decimal_commas_are_read_where_they_are_asked_for(write, text, values):
         read_ratings(path, decimal="x")
 
 
-def test_decimal_commas_in_a_dense_matrix(write):
-    path = write("d.csv", "3,5;;1,0\n2,0;4;\n")
-    ratings = read_ratings(path, format="dense", decimal=",", cache=False)
-    assert ratings.shape == (2, 3)
-    assert ratings.values.tolist() == [3.5, 1.0, 2.0, 4.0]
-    with pytest.raises(RatingsFileError, match="finite number"):
-        read_ratings(write("t.csv", "1;1;1.234,5\n"), decimal=",", delimiter=";", cache=False)
+def test_some_users_are_read_and_all_items_stay_known(write):
+    def even(ids):
+        return np.array([int(str(one)[-1]) % 2 == 0 for one in ids], bool)
+
+    paths = [write("a.csv", "1,7,3\n2,8,4\n3,9,5\n"), write("b.csv", "4,7,1\n5,10,3\n")]
+    ratings = read_ratings(paths, users=even)
+    assert (ratings.row_ids.tolist(), ratings.col_ids.tolist()) == ([2, 4], [7, 8, 9, 10])
+    assert ratings.values.tolist() == [4.0, 1.0]
+    nobody = read_ratings(paths, users=lambda ids: np.zeros(len(ids), bool))
+    assert (nobody.shape, nobody.nnz) == ((0, 4), 0)
+    # Together the ids are texts, of which those of the first file alone know nothing.
+    texts = read_ratings([*paths, write("c.csv", "x6,7,3\n")], users=even)
+    assert texts.row_ids.tolist() == ["2", "4", "x6"]
+    with pytest.raises(RatingsFileError, match="no ratings"):
+        read_ratings(write("d.csv", "user,item,rating\n"), users=even)
 
 
 def test_values_are_float32_if_asked(write):

@@ -16,7 +16,7 @@ from momentous.lowrank import Ratings, Sweep
 from momentous.lowrank.data import RatingsFileError
 from momentous.lowrank.model import fit_model, load_model, save_model
 from momentous.lowrank.model.shards import OfRank, WithIds
-from momentous.lowrank.ranks import RankRatings, pieces
+from momentous.lowrank.ranks import RankRatings
 from momentous.lowrank.ranks.read import read_on_ranks
 from momentous.lowrank.solvers.fit import FitConfig
 from momentous.lowrank.tasks import fit_file
@@ -185,16 +185,13 @@ def write_sources(folder: Path) -> None:
 
 
 def reads(ranks: Ranks, folder: Path) -> dict:
-    """What this rank gets of each source, and how many lines it has read itself."""
-    pieces.LEAST = 1
+    """What this rank gets of each source."""
     found = {}
     for name in ("parts", "one.csv", "one.parquet", "quoted.csv", "bad", "bad.csv"):
-        own = pieces.own_sources(folder / name, ranks, {})
-        count = Ratings.read(own, cache=False).nnz if own and "bad" not in name else 0
         try:
             with ranks.announced():
-                got = read_on_ranks(folder / name, ranks, folder=folder)
-            found[name] = {"read": count, "got": lines_of(got)}
+                got = read_on_ranks(folder / name, ranks)
+            found[name] = lines_of(got)
         except (RankError, RatingsFileError) as error:
             found[name] = f"{type(error).__name__}: {error}"
             ranks = Torch(dist.new_group([*range(ranks.size)]))  # the old ones cannot be used

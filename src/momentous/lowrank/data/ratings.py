@@ -27,6 +27,7 @@ Rng = int | np.random.Generator | None
 Entries = tuple[ArrayLike, ...]  # rows, columns and values
 Ids = tuple[ArrayLike | None, ArrayLike | None]
 IdPair = tuple[AnyArray | None, AnyArray | None]
+Users = Callable[[AnyArray], NDArray[np.bool_]]  # which of these ids are chosen
 
 
 class SparseMatrix(Protocol):
@@ -303,6 +304,17 @@ class Ratings:
             Compressed(before[storage.starts], storage.others[chosen], storage.values[chosen])
         )
 
+    def of_users(self, chosen: Users) -> Ratings:
+        """The entries of the rows whose ids are chosen, which are all of its rows; there may be
+        none."""
+        row_ids = np.arange(self.shape[0]) if self.row_ids is None else self.row_ids
+        mine, counts, storage = chosen(row_ids), np.diff(self.by_row.starts), self.by_row
+        entries = np.repeat(mine, counts)
+        starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts[mine])])
+        own = Compressed(starts, storage.others[entries], storage.values[entries])
+        shape = int(mine.sum()), self.shape[1]
+        return stored_ratings(shape, own, (row_ids[mine], self.col_ids))
+
     def signs(self, threshold: float | None = None) -> Ratings:
         """One-bit ratings: +1 where the value is above the threshold (the mean), otherwise -1."""
         # As a float64 scalar: a Python float would first be rounded to the values' precision.
@@ -384,6 +396,12 @@ def stored_ratings(
     ratings = object.__new__(Ratings)
     ratings._take(shape, storage, ids)
     return ratings
+
+
+def no_ratings(row_ids: AnyArray, col_ids: AnyArray) -> Ratings:
+    """Of these rows and columns, none."""
+    storage = np.zeros(len(row_ids) + 1, np.int64), np.empty(0, np.int32), np.empty(0)
+    return stored_ratings((len(row_ids), len(col_ids)), Compressed(*storage), (row_ids, col_ids))
 
 
 def repeated_note(given: int, kept: int) -> list[str]:

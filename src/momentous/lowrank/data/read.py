@@ -24,12 +24,14 @@ from momentous.lowrank.data.files.dialect import Columns, File, parse_columns
 from momentous.lowrank.data.files.formats import FORMATS, KNOWN, find_format
 from momentous.lowrank.data.files.queries import Query, Table, is_table, open_table
 from momentous.lowrank.data.files.scans import (
+    Coded,
     Options,
     Scan,
     Texts,
     Work,
     choose_precision,
     encode_ids,
+    has_ids,
     read_triples,
     skipped_note,
 )
@@ -43,7 +45,7 @@ from momentous.lowrank.data.files.sources import (
 )
 from momentous.lowrank.data.files.text import delimited_scans
 from momentous.lowrank.data.on_gpu import has_room, sorted_ratings
-from momentous.lowrank.data.ratings import Ratings, make_ratings
+from momentous.lowrank.data.ratings import Ratings, Users, make_ratings, no_ratings
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
@@ -59,7 +61,6 @@ class Reading(TypedDict, total=False):
     delimiter: str | None
     decimal: str
     columns: Columns | None
-    missing: float | None
     skip_bad: bool
     cache: bool
     progress: bool | None
@@ -67,6 +68,7 @@ class Reading(TypedDict, total=False):
     threads: int | None
     limits: Limits | None
     device: str
+    users: Users | None
 
 
 def read_ratings(
@@ -76,7 +78,6 @@ def read_ratings(
     delimiter: str | None = None,
     decimal: str = ".",
     columns: Columns | None = None,
-    missing: float | None = None,
     skip_bad: bool = False,
     cache: bool = True,
     progress: bool | None = None,
@@ -84,14 +85,15 @@ def read_ratings(
     threads: int | None = None,
     limits: Limits | None = None,
     device: str = "cpu",
+    users: Users | None = None,
 ) -> Ratings:
     """Read ratings from a file or a table.
 
     Ids may be numbers or any text, and are kept in `row_ids` and `col_ids`, sorted.  In a text file
     they are integers if every one in the column is written as an integer of 64 bits, without
     leading zeros, and strings otherwise; in a table they are what the table says, and strings where
-    a whole number does not fit into 64 bits with a sign.  A matrix (.mtx, .npz, dense) keeps its
-    shape and has no ids; its row 1 is row 0 here.
+    a whole number does not fit into 64 bits with a sign.  A matrix (.mtx, .npz) keeps its shape and
+    has no ids; its row 1 is row 0 here.
 
     Parameters
     ----------
@@ -114,11 +116,9 @@ def read_ratings(
     columns : three names or numbers, optional
         Which columns are user, item and rating, by the names in the header or counted from 0.
         By default the header tells, or they are the first three.
-    missing : float, optional
-        What stands for "no rating" in a dense file, beside nothing and nan; by default 99 if all
-        ratings lie between -10 and 10, as in the Jester data.
     skip_bad : bool, optional
         Skip malformed lines, with a warning that says how many, instead of raising an error.
+        Quotes that are not closed, and what is wrong in a matrix, are errors still.
     cache : bool, optional
         Keep what was read beside the file, as ``NAME.momentous.npz``, and use it the next time if
         the file still has the same size and time stamp.  What has that name and is no such cache
@@ -135,6 +135,9 @@ def read_ratings(
     device : {"cpu", "cuda"}
         Where ids that are numbers are looked up and ratings are sorted, if they fit; either way
         the ratings are the same.
+    users : callable, optional
+        Given an array of ids, says which of these users are read, by one flag each.  All items stay
+        known, and nothing is cached.  Of several files one is held at a time.
 
     Raises
     ------
@@ -159,7 +162,6 @@ def read_ratings(
         delimiter=delimiter,
         decimal=decimal,
         columns=parse_columns(columns),
-        missing=missing,
         skip_bad=skip_bad,
         dtype=None if dtype is None else str(np.dtype(dtype)),
         limits=limits or Limits(),
@@ -170,13 +172,14 @@ def read_ratings(
             _work(options, folder, threads=threads) as work,
             open_table(work, source) as scan,
         ):
-            ratings, notes = _make([scan], work, device)
+            ratings, notes = _make([scan], work, device, users)
     elif is_stream(source):
         with _folder() as folder:
             sources = receive(source, folder, options.limits)
-            ratings, notes, _ = _read_files(sources, options, threads, device)
+            ratings, notes, _ = _read_files(sources, options, threads, device, users)
     else:
-        ratings, notes = _read_cached(source, options, cache, progress, threads, device)
+        how = threads, device, users
+        ratings, notes = _read_cached(source, options, cache and users is None, progress, how)
     for note in notes:
         warnings.warn(note, RuntimeWarning, stacklevel=2)
     return ratings
@@ -199,13 +202,13 @@ def query_ratings(
         One SELECT: ``"SELECT user, item, stars AS rating FROM plays WHERE year > 2000"``.
     tables : mapping of names to paths or tables
         What the query may read, by the names that it uses: paths as `read_ratings` takes them, of
-        CSV, JSON and Parquet, which DuckDB reads with the types that it finds in them; DuckDB's own
-        files, whose tables are then ``name.table``; and tables of pandas, polars or Arrow.
+        CSV, JSON and Parquet, which DuckDB reads with the types that it finds in them; and tables
+        of pandas, polars or Arrow.
     full_access : bool
-        Let the SQL do all that you may do: read and write any file, read addresses (``s3://``,
-        ``https://``, also in ``tables``), install and load extensions, and have other statements,
-        such as ATTACH, before its SELECT.  Not for a text that is somebody else's.  Without it,
-        the SQL reads its tables alone, and DuckDB's configuration is locked.
+        Let the SQL do all that you may do: read and write any file, databases and addresses
+        (``s3://``, ``https://``), install and load extensions, and have other statements, such as
+        ATTACH, before its SELECT.  Not for a text that is somebody else's.  Without it, the SQL
+        reads its tables alone, and DuckDB's configuration is locked.
     **reading
         Options of `read_ratings`: columns, skip_bad, dtype, threads, limits, device.
 
@@ -302,8 +305,7 @@ def _read_cached(
     options: Options,
     cache: bool,
     progress: bool | None,
-    threads: int | None,
-    device: str,
+    how: tuple[int | None, str, Users | None],
 ) -> tuple[Ratings, list[str]]:
     sources = find_sources(source)
     kept = None
@@ -318,13 +320,17 @@ def _read_cached(
     if progress or (progress is None and size >= LARGE_FILE_BYTES):
         text = f"reading {sources[0].inner_name} ({size / 1e6:,.1f} MB)"
         notify(LOGGER, text, always=bool(progress))
-    ratings, notes, worth_keeping = _read_files(sources, options, threads, device)
+    ratings, notes, worth_keeping = _read_files(sources, options, *how)
     refusal = kept.save(ratings, notes) if kept and worth_keeping else None
     return ratings, [*notes, refusal] if refusal else notes
 
 
 def _read_files(
-    sources: list[Source], options: Options, threads: int | None, device: str
+    sources: list[Source],
+    options: Options,
+    threads: int | None,
+    device: str,
+    users: Users | None,
 ) -> tuple[Ratings, list[str], bool]:
     """Ratings from files, in their order; their warnings; and whether a cache is any faster."""
     with _folder() as folder:
@@ -339,6 +345,8 @@ def _read_files(
                         problem = "a matrix must be the only file to read"
                         raise RatingsFileError(files[0].name, problem)
                     ratings, notes = one.matrix(files[0], work)
+                    if users is not None:
+                        ratings = ratings.of_users(users)
                     return _convert(ratings, files[0].name, options.dtype), notes, slow
             scans: list[Scan] = []
             for _, group in groupby(zip(formats, files, strict=True), lambda pair: id(pair[0])):
@@ -347,22 +355,27 @@ def _read_files(
             if len(scans) > 1 and any(scan.movie for scan in scans):
                 problem = "files of the Netflix prize and others cannot be read together"
                 raise RatingsFileError(files[0].name, problem)
-            return *_make(scans, work, device), slow
+            return *_make(scans, work, device, users), slow
 
 
-def _make(scans: list[Scan], work: Work, device: str) -> tuple[Ratings, list[str]]:
+def _make(
+    scans: list[Scan], work: Work, device: str, chosen: Users | None
+) -> tuple[Ratings, list[str]]:
     """Ratings from all triples; of pairs that come more than once, the last."""
     name, dtype = scans[0].name, work.options.dtype
-    parts = [read_triples(scan, work) for scan in scans]
+    parts = [read_triples(scan, work).of_users(chosen) for scan in scans]
+    if len({part.user.ids.dtype.kind for part in parts if isinstance(part.user, Coded)}) > 1:
+        # Together they are texts: whether a user is chosen was asked of a number, and 7 is not "7".
+        parts = [read_triples(scan, work) for scan in scans]
     skipped = sum(part.skipped for part in parts)
     users, items = [part.user for part in parts], [part.item for part in parts]
     value = parts[0].value
     if len(parts) > 1:
         value = np.concatenate([part.value for part in parts])
     del parts
-    if not value.size:
+    if not any(map(has_ids, items)):
         raise RatingsFileError(name, "has no ratings, at most a header")
-    numbers = [[one for one in side if not isinstance(one, Texts)] for side in (users, items)]
+    numbers = [[one for one in side if isinstance(one, np.ndarray)] for side in (users, items)]
     are_numbers = len(numbers[0]) == len(users) and len(numbers[1]) == len(items)
     if device == "cuda" and are_numbers and has_room(value.size):
         user, item = (np.concatenate(side) for side in numbers)
@@ -371,14 +384,18 @@ def _make(scans: list[Scan], work: Work, device: str) -> tuple[Ratings, list[str
         # In double precision where a dtype is asked for, so that none becomes infinite unseen.
         value = choose_precision(value, dtype and np.float64)
         (rows, row_ids), (cols, col_ids) = encode_ids(users), encode_ids(items)
+        if not value.size:  # none of the users is chosen
+            return no_ratings(row_ids[:0], col_ids), skipped_note(name, skipped)
         ratings, notes = make_ratings(rows, cols, value, ids=(row_ids, col_ids))
+    if chosen is not None:
+        ratings = ratings.of_users(chosen)
     return _convert(ratings, name, dtype), skipped_note(name, skipped) + notes
 
 
 def _convert(ratings: Ratings, name: str, dtype: str | None) -> Ratings:
     if dtype is None:
         return ratings
-    largest = float(np.abs(ratings.values).max())
+    largest = float(np.abs(ratings.values).max(initial=0.0))
     if dtype == "float32" and largest > float(np.finfo(np.float32).max):
         problem = f"a rating of size {largest:g} does not fit into float32; read float64"
         raise RatingsFileError(name, problem)

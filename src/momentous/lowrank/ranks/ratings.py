@@ -61,14 +61,7 @@ class RankRatings(Ratings):
     @classmethod
     def share_of(cls, ratings: Ratings, ranks: Ranks) -> RankRatings:
         """This rank's part of ratings that every rank has."""
-        row_ids = np.arange(ratings.shape[0]) if ratings.row_ids is None else ratings.row_ids
-        mine = owners(row_ids, ranks.size) == ranks.rank
-        counts, storage = np.diff(ratings.by_row.starts), ratings.by_row
-        chosen = np.repeat(mine, counts)
-        starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts[mine])])
-        own = Compressed(starts, storage.others[chosen], storage.values[chosen])
-        shape = int(mine.sum()), ratings.shape[1]
-        return cls.of_storage(shape, own, (row_ids[mine], ratings.col_ids), ranks)
+        return cls(ratings.of_users(lambda ids: owners(ids, ranks.size) == ranks.rank), ranks)
 
     @classmethod
     def of_storage(

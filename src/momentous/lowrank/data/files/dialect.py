@@ -60,7 +60,6 @@ class File:
     path: Path
     name: str  # for messages
     inner_name: str  # without folders and without .gz, in small letters
-    rows: tuple[int, int] | None = None  # of a table: only those from the first on before the last
 
     @cached_property
     def begin(self) -> bytes:
@@ -167,9 +166,9 @@ def find_dialect(
         is_dense = fields >= DENSE_FROM and all(not one or _is_number(one) for one in some)
         if not header and columns is None and is_dense:
             raise head.error(
-                f"has {fields} numbers per line and no header, as a dense matrix has, one line per "
-                "user and one column per item: read it with format='dense', or, if its lines are "
-                "triples, say which columns are user, item and rating, as in columns=(0, 1, 2)"
+                f"has {fields} numbers per line and no header, as a dense matrix has: read that "
+                "with numpy.genfromtxt, and pass rows, columns and values of what is rated to "
+                "Ratings; of triples say which columns they are, as in columns=(0, 1, 2)"
             )
     where = find_columns(head.name, columns, fields, first if header else None, count)
     skip = head.numbers[0] - 1

@@ -14,12 +14,7 @@ from functools import partial
 
 from momentous.lowrank.data.errors import RatingsFileError
 from momentous.lowrank.data.files.dialect import WHITESPACE, File
-from momentous.lowrank.data.files.matrices import (
-    Outcome,
-    read_dense,
-    read_matrix_market,
-    read_npz,
-)
+from momentous.lowrank.data.files.matrices import Outcome, read_matrix_market, read_npz
 from momentous.lowrank.data.files.scans import Scan, Work
 from momentous.lowrank.data.files.sources import NETFLIX
 from momentous.lowrank.data.files.tables import parquet_scans
@@ -92,10 +87,6 @@ FORMATS = {
         "one JSON object per line, with keys for user, item and rating",
         json_scans,
         recognises=_is_json,
-    ),
-    "dense": Format(
-        "one line per user, one column per item, 99 or nothing where there is no rating",
-        matrix=read_dense,
     ),
 }
 """What can be read, by the names that `read_ratings` takes; the first that recognises a file."""

@@ -1,37 +1,20 @@
-"""Matrices as ratings: MatrixMarket files, SciPy's .npz, dense text.  They keep their shape."""
+"""Matrices as ratings: MatrixMarket files and SciPy's .npz.  They keep their shape."""
 
 from __future__ import annotations
 
 import re
 import zipfile
+from itertools import islice
 
 import numpy as np
-from numpy.typing import NDArray
+import scipy.io
 
 from momentous.io.archive import DAMAGED, ArchiveError, is_archive, read_array
 from momentous.io.types import AnyArray
 from momentous.lowrank.data.errors import Limits, RatingsFileError
 from momentous.lowrank.data.files.cache import KIND, read_cache
-from momentous.lowrank.data.files.dialect import (
-    BYTE_ORDER_MARK,
-    WHITESPACE,
-    File,
-    check_columns,
-    find_dialect,
-    split_lines,
-)
-from momentous.lowrank.data.files.scans import (
-    NOT_UTF8,
-    IdColumn,
-    Lines,
-    Scan,
-    Texts,
-    Work,
-    choose_precision,
-    read_triples,
-    skipped_note,
-)
-from momentous.lowrank.data.files.text import open_text
+from momentous.lowrank.data.files.dialect import File
+from momentous.lowrank.data.files.scans import Work, choose_precision
 from momentous.lowrank.data.ratings import Ratings, check_starts, make_ratings
 
 Outcome = tuple[Ratings, list[str]]
@@ -39,67 +22,46 @@ Outcome = tuple[Ratings, list[str]]
 
 # --- MatrixMarket ---------------------------------------------------------------------------------
 
-_BANNER = r"%%matrixmarket matrix coordinate (real|integer|double) general"
+LEAST_BYTES = 4  # of an entry: "1 1" and the end of the line
 
 
 def read_matrix_market(file: File, work: Work) -> Outcome:
-    """The entries of a MatrixMarket file.
+    """The entries of a MatrixMarket file in coordinate form, as SciPy reads them.
 
-    Taken are matrices in coordinate form, real or integer, without symmetry; the format is that of
-    Boisvert, Pozo and Remington, "The Matrix Market exchange formats" (NIST, 1996).
+    Without values (``pattern``) every entry is 1; a symmetric matrix has both of its halves.
     """
-    limits = work.options.limits
-    text = open_text(file, work, one_space=True, comment=b"%")
-    skip, (rows, columns, entries) = _sizes(file)
-    _check_sides((rows, columns), entries, text.name, limits)
-    expected = "expected row, column and value separated by spaces"
-    lines = Lines((text.path,), (text.name,), 3, WHITESPACE, skip, expected=expected)
-    row, column = (
-        f"CASE WHEN regexp_full_match(c{k}, '[0-9]{{1,18}}') AND CAST(c{k} AS BIGINT) "
-        f"BETWEEN 1 AND {side} THEN CAST(c{k} AS BIGINT) - 1 END"
-        for k, side in enumerate((rows, columns))
-    )
-    scan = Scan(
-        text.name,
-        lines,
-        IdColumn("c0", row),
-        IdColumn("c1", column),
-        text.rating("c2", work.options),
-        "user_number IS NOT NULL AND item_number IS NOT NULL",
-        (
-            ("user_number IS NULL", f"expected a row from 1 to {rows}"),
-            ("item_number IS NULL", f"expected a column from 1 to {columns}"),
-        ),
-    )
-    found = read_triples(scan, work)
-    assert not isinstance(found.user, Texts) and not isinstance(found.item, Texts)  # noqa: PT018
-    present = found.value.size + found.skipped
-    if present != entries:
-        raise RatingsFileError(file.name, f"promises {entries} entries and has {present}")
-    # In double precision where a dtype is asked for, so that none becomes infinite unseen.
-    values = choose_precision(found.value, work.options.dtype and np.float64)
-    ratings, notes = make_ratings(found.user, found.item, values, shape=(rows, columns))
-    return ratings, skipped_note(file.name, found.skipped) + notes
+    name = file.name
+    try:
+        with file.path.open("rb") as stream:
+            rows, columns, entries, form, field, _ = scipy.io.mminfo(stream)
+            if form != "coordinate" or field == "complex":
+                problem = f"is a {field} matrix in {form} form"
+                raise RatingsFileError(name, f"{problem}; expected real numbers in coordinate form")
+            # SciPy makes room for as many as are promised, before it looks for them.
+            if entries * LEAST_BYTES > file.path.stat().st_size:
+                problem = f"promises {entries:,} entries, more than a file of its size can hold"
+                raise RatingsFileError(name, problem)
+            _check_sides((rows, columns), entries, name, work.options.limits)
+            stream.seek(0)
+            found = scipy.io.mmread(stream, spmatrix=False)
+        # In double precision where a dtype is asked for, so that none becomes infinite unseen.
+        values = choose_precision(found.data, work.options.dtype and np.float64)
+        return make_ratings(found.row, found.col, values, shape=found.shape)
+    except RatingsFileError:
+        raise
+    except (ValueError, TypeError, OverflowError) as error:
+        raise _market_error(file, str(error)) from error
 
 
-def _sizes(file: File) -> tuple[int, tuple[int, ...]]:
-    """How many lines stand before the entries, and the numbers of rows, columns and entries."""
-    banner = None
+def _market_error(file: File, problem: str) -> RatingsFileError:
+    """The error with the line that SciPy names, where it does."""
+    named = re.fullmatch(r"Line (\d+): (.*)", problem)
+    if named is None:
+        return RatingsFileError(file.name, f"cannot be read as MatrixMarket: {problem}")
+    number = int(named[1])
     with file.path.open("rb") as stream:
-        for number, raw in enumerate(stream, 1):
-            line = raw.removeprefix(BYTE_ORDER_MARK).decode("utf-8", "replace").strip()
-            if not line or (banner and line.startswith("%")):
-                continue
-            problem = "expected the numbers of rows, columns and entries"
-            if banner is None:
-                banner = re.fullmatch(_BANNER, " ".join(line.lower().split()))
-                if banner:
-                    continue
-                problem = "expected '%%MatrixMarket matrix coordinate real general' (or integer)"
-            elif re.fullmatch(r"\d{1,18}\s+\d{1,18}\s+\d{1,18}", line, re.ASCII):
-                return number, tuple(map(int, line.split()))
-            raise RatingsFileError(file.name, problem, number, line)
-    raise RatingsFileError(file.name, "ends before the line with the numbers of rows and columns")
+        lines = [line.decode("utf-8", "replace").strip() for line in islice(stream, number)]
+    return RatingsFileError(file.name, named[2], number, lines[-1] if lines else "")
 
 
 def _check_sides(shape: tuple[int, int], entries: int, name: str, limits: Limits) -> None:
@@ -179,73 +141,3 @@ def _indices(arrays: dict[str, AnyArray], key: str) -> AnyArray:
         raise ValueError(f"{key} is not a flat array of whole numbers")
     # Unsigned numbers would wrap in differences.
     return array.astype(np.int64, copy=False) if array.dtype.kind == "u" else array
-
-
-# --- dense text -----------------------------------------------------------------------------------
-
-JESTER_MISSING, JESTER_SCALE = 99.0, 10.0
-
-
-def read_dense(file: File, work: Work) -> Outcome:
-    """A matrix written in full.
-
-    No rating is an empty field, ``nan``, or the value ``missing``; without one, it is 99 if all
-    others lie between -10 and 10, as in the Jester data.  Their first column, which counts the
-    ratings of the line, is left out where it does so in every line.
-    """
-    options, head = work.options, file.head
-    text, missing = open_text(file, work), options.missing
-    delimiter = options.delimiter
-    if delimiter is None:
-        three = (0, 1, 2)  # any columns: without, a dense file is refused
-        found = find_dialect(head, None, three, options.limits, decimal=options.decimal)
-        delimiter = found.delimiter
-    width = len(split_lines(head.lines[:1], delimiter)[0])
-    check_columns(width, head, options.limits)
-    kept: list[NDArray[np.float64]] = []
-    skipped = 0
-    with text.path.open("rb") as stream:
-        for number, raw in enumerate(stream, 1):
-            line = raw.removeprefix(BYTE_ORDER_MARK) if number == 1 else raw
-            if not line.strip():
-                continue
-            row = _dense_row(line, delimiter, width, options.decimal)
-            if not isinstance(row, str):
-                kept.append(row)
-            elif options.skip_bad:
-                skipped += 1
-            else:
-                content = line.decode("utf-8", "replace").strip()
-                raise RatingsFileError(text.name, row, number, content)
-    table = np.array(kept).reshape(len(kept), width)
-    given = ~np.isnan(table)
-    if missing is None:
-        inner = table[:, min(1, width - 1) :]
-        others = inner[~np.isnan(inner) & (inner != JESTER_MISSING)]
-        missing = JESTER_MISSING if np.abs(others).max(initial=0) <= JESTER_SCALE else None
-    if missing is not None:
-        given &= table != missing
-    notes = []
-    if kept and width > 1 and np.array_equal(table[:, 0], np.sum(given[:, 1:], axis=1)):
-        notes.append(f"{text.name}: the first column counts the ratings of each line; left out")
-        table, given = table[:, 1:], given[:, 1:]
-    rows, cols = np.nonzero(given)
-    if not rows.size:
-        raise RatingsFileError(text.name, "has no ratings")
-    shape = table.shape[0], table.shape[1]
-    ratings, more = make_ratings(rows, cols, table[rows, cols], shape=shape)
-    return ratings, skipped_note(text.name, skipped) + notes + more
-
-
-def _dense_row(raw: bytes, delimiter: str, width: int, decimal: str) -> NDArray[np.float64] | str:
-    """The numbers of a line, NaN where one is missing; or what is wrong with it."""
-    try:
-        cells = split_lines([raw.decode().strip(" \r\n")], delimiter)[0]
-        row = np.array([float(cell.replace(decimal, ".")) if cell else np.nan for cell in cells])
-    except UnicodeDecodeError:
-        return NOT_UTF8
-    except ValueError:
-        return "expected numbers, or nothing where there is no rating"
-    if row.size != width:
-        return f"expected {width} fields, as in the first line"
-    return "expected finite numbers" if np.isinf(row).any() else row

@@ -17,15 +17,8 @@ from momentous.lowrank.data.files.database import (
     quoted_text,
     read_files,
 )
-from momentous.lowrank.data.files.dialect import check_columns
 from momentous.lowrank.data.files.scans import Scan, Work
-from momentous.lowrank.data.files.sources import (
-    ADDRESS,
-    Paths,
-    find_sources,
-    is_stream,
-    receive,
-)
+from momentous.lowrank.data.files.sources import Paths, find_sources, is_stream, receive
 from momentous.lowrank.data.files.tables import table_scan
 
 if TYPE_CHECKING:
@@ -123,40 +116,22 @@ def _add_table(work: Work, query: Query, name: str) -> list[Path]:
         with duckdb_errors(f"the table {name!r}"):
             connection.register(name, source)
         return []
-    if isinstance(source, str) and ADDRESS.match(source):
-        if not query.full_access:
-            raise RatingsFileError(source, f"is an address, which a query reads only with {ASK}")
-        table, paths = quoted_text(source), []
-    else:
-        limits = work.options.limits
-        found = receive(source, work.folder, limits) if is_stream(source) else find_sources(source)
-        files = [one.unpacked(work.folder, limits) for one in found]
-        paths = [file.path for file in files]
-        functions = {_function(file.begin, file.inner_name) for file in files}
-        if len(functions) > 1 or (functions == {None} and len(files) > 1):
-            problem = f"the table {name!r} has files of different kinds, or several databases"
-            raise RatingsFileError(files[0].name, problem)
-        function = functions.pop()
-        if function is None:
-            with duckdb_errors(files[0].name):
-                place = quoted_text(os.path.abspath(paths[0]))
-                connection.execute(f"ATTACH {place} AS {quoted_name(name)} (READ_ONLY)")
-            return []
-        if function == "read_csv":  # to look at columns by the thousand takes DuckDB seconds
-            for file in files:
-                marks = max(map(file.head.lines[0].count, ",;\t|"))
-                check_columns(marks + 1, file.head, limits)
-        table = read_files(function, paths)
+    limits = work.options.limits
+    found = receive(source, work.folder, limits) if is_stream(source) else find_sources(source)
+    files = [one.unpacked(work.folder, limits) for one in found]
+    functions = {_function(file.begin, file.inner_name) for file in files}
+    if len(functions) > 1:
+        raise RatingsFileError(files[0].name, f"the table {name!r} has files of different kinds")
+    paths = [file.path for file in files]
     with duckdb_errors(f"the table {name!r}"):
+        table = read_files(functions.pop(), paths)
         connection.execute(f"CREATE VIEW {quoted_name(name)} AS SELECT * FROM {table}")
     return paths
 
 
-def _function(begin: bytes, name: str) -> str | None:
-    """How DuckDB reads a file that begins so; None for a database of its own."""
+def _function(begin: bytes, name: str) -> str:
+    """How DuckDB reads a file that begins so."""
     if begin.startswith(b"PAR1"):
         return "read_parquet"
-    if begin[8:12] == b"DUCK":
-        return None
     is_json = begin.lstrip()[:1] in (b"{", b"[") or name.endswith((".json", ".jsonl", ".ndjson"))
     return "read_json" if is_json else "read_csv"

@@ -8,10 +8,8 @@ it is wrong, and in which line, is asked only where there is such a row.
 from __future__ import annotations
 
 import re
-import shutil
-import uuid
 from collections.abc import Iterator, Mapping, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
@@ -27,6 +25,7 @@ from momentous.lowrank.data.files.database import (
     read_files,
 )
 from momentous.lowrank.data.files.dialect import BYTE_ORDER_MARK, Columns
+from momentous.lowrank.data.ratings import Users
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection as Connection
@@ -36,12 +35,11 @@ BUFFER_BYTES = 1 << 25  # that DuckDB reads at a time
 NUMBER_BYTES = 20  # of the longest whole number of 64 bits
 SINGLE_FROM = 1 << 25  # values, from which on they are kept in float32 where that is exact
 SINGLE_MOST = 1e38
-REPAIRS = 50  # how often a file is read again without lines whose quotes are not closed
 NO_MOVIE_LINE, BAD_MOVIE = -2, -1  # in the column ``movie``
 
 TOO_LONG, NO_NUMBER = "LINE SIZE OVER MAXIMUM", "CAST"  # in DuckDB's words
 NOT_UTF8 = "is not encoded as UTF-8; save it as UTF-8"
-QUOTES = "expected quotes that are closed, and a delimiter after them"
+QUOTES = "expected quotes that are closed, and a delimiter after them: close or remove them"
 NO_MOVIE = "expected a line 'movie:' before the first rating"
 HAS_ZERO = "coalesce(contains(user, chr(0)) OR contains(item, chr(0)), false)"
 NO_ZERO = (HAS_ZERO, "expected ids without zero bytes")
@@ -56,7 +54,6 @@ class Options:
     format: str | None = None
     delimiter: str | None = None
     decimal: str = "."
-    missing: float | None = None
     skip_bad: bool = False
     dtype: str | None = None
     count: int = 3  # user, item and rating; or 2: user and item
@@ -183,7 +180,14 @@ class Texts(NamedTuple):
     stays_text: bool  # even if all are written as whole numbers
 
 
-Ids = AnyArray | Texts  # whole numbers, or texts
+class Coded(NamedTuple):
+    """A column of ids: the place of each row's among the different ones, which are in order."""
+
+    codes: NDArray[np.int32]
+    ids: AnyArray
+
+
+Ids = AnyArray | Texts | Coded  # whole numbers, texts, or either
 
 
 class Triples(NamedTuple):
@@ -193,6 +197,15 @@ class Triples(NamedTuple):
     item: Ids
     value: AnyArray
     skipped: int  # rows and lines that were wrong
+
+    def of_users(self, chosen: Users | None) -> Triples:
+        """Those of some users, or of all; the ids of the others stay known."""
+        if chosen is None:
+            return self
+        (rows, users), (cols, items) = encode_ids([self.user]), encode_ids([self.item])
+        own = chosen(users)[rows]
+        sides = Coded(rows[own], users), Coded(cols[own], items)
+        return Triples(*sides, self.value[own], self.skipped)
 
 
 class Reject(NamedTuple):
@@ -215,7 +228,6 @@ def read_triples(scan: Scan, work: Work) -> Triples:
     """
     sides = {"user": scan.user, "item": scan.item}
     texts = {side: one.stays_text for side, one in sides.items() if one.number is None}
-    skipped = repairs = 0
     while True:
         with duckdb_errors(scan.name):
             query = scan.triples(sides.keys() - texts.keys(), work.options.limits)
@@ -230,18 +242,17 @@ def read_triples(scan: Scan, work: Work) -> Triples:
             is_good &= numbers["item"] != BAD_MOVIE
             is_bad = ~is_good & (movies < 0)
         holes = [side for side, column in numbers.items() if _has_holes(column, is_good)]
-        if holes:
-            texts |= dict.fromkeys(holes, False)
-            continue
-        open_lines = [one for one in rejects if one.is_open]
-        is_wrong = bool(rejects) or is_bad.any()
-        if (is_wrong and not work.options.skip_bad) or (open_lines and repairs == REPAIRS):
-            raise _first_error(scan, is_bad, rejects, work)
-        if not open_lines:
+        if not holes:
             break
-        scan, repairs = _blank_lines(scan, open_lines, work), repairs + 1
-        skipped += len(open_lines)
-    skipped += len(rejects) + int(np.count_nonzero(is_bad))
+        texts |= dict.fromkeys(holes, False)
+    is_wrong = bool(rejects) or is_bad.any()
+    if is_wrong and not work.options.skip_bad:
+        raise _first_error(scan, is_bad, rejects, work)
+    if any(one.is_open for one in rejects):  # it has swallowed good lines: they are not skipped
+        raise _first_error(
+            scan, np.zeros_like(is_bad), [one for one in rejects if one.is_open], work
+        )
+    skipped = len(rejects) + int(np.count_nonzero(is_bad))
     user, item = (_choose((numbers | columns)[side], is_good) for side in ("user", "item"))
     values = values if is_good.all() else values[is_good]
     return Triples(user, item, values, skipped)
@@ -381,25 +392,6 @@ def _records(file: BinaryIO, source: Lines) -> Iterator[tuple[int, int, bytes]]:
                 record = b""
 
 
-def _blank_lines(scan: Scan, rejects: list[Reject], work: Work) -> Scan:
-    """The scan of copies without the first line of each of these."""
-    assert isinstance(scan.source, Lines)
-    paths = list(scan.source.paths)
-    for k in {one.file for one in rejects}:
-        paths[k] = work.folder / uuid.uuid4().hex
-        shutil.copyfile(scan.source.paths[k], paths[k])
-        with paths[k].open("r+b") as file:
-            for one in rejects:
-                if one.file == k:
-                    file.seek(one.place)
-                    line = file.readline()
-                    while not line.strip():  # DuckDB counts a line end to the line after it
-                        line = file.readline()
-                    file.seek(-len(line), 1)
-                    file.write(b" " * len(line.rstrip(b"\r\n")))
-    return replace(scan, source=replace(scan.source, paths=tuple(paths)))
-
-
 # --- codes ----------------------------------------------------------------------------------------
 
 
@@ -408,7 +400,7 @@ def encode_ids(columns: list[Ids]) -> tuple[NDArray[np.int32], AnyArray]:
 
     They are whole numbers if every one is written as one, and texts otherwise: 7 is not 007.
     """
-    parts = [_encode_texts(one) if isinstance(one, Texts) else number_ids(one) for one in columns]
+    parts = [_encode(one) for one in columns]
     if len(parts) == 1:
         return parts[0]
     kind = np.str_ if any(ids.dtype.kind == "U" for _, ids in parts) else np.int64
@@ -417,6 +409,19 @@ def encode_ids(columns: list[Ids]) -> tuple[NDArray[np.int32], AnyArray]:
     places = [np.searchsorted(every, ids).astype(np.int32) for ids in own]
     codes = [place[codes] for place, (codes, _) in zip(places, parts, strict=True)]
     return np.concatenate(codes), every
+
+
+def _encode(column: Ids) -> tuple[NDArray[np.int32], AnyArray]:
+    if isinstance(column, Coded):
+        return column
+    return _encode_texts(column) if isinstance(column, Texts) else number_ids(column)
+
+
+def has_ids(column: Ids) -> bool:
+    """Has a column rows, or had it some before users were chosen?"""
+    if isinstance(column, Coded):
+        return column.ids.size > 0
+    return (column.codes if isinstance(column, Texts) else column).size > 0
 
 
 def _encode_texts(column: Texts) -> tuple[NDArray[np.int32], AnyArray]:

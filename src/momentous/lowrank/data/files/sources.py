@@ -126,7 +126,7 @@ def find_sources(path: Paths) -> list[Source]:
     given = os.fspath(path)
     if ADDRESS.match(given) or _QUERY.match(given):
         raise FileNotFoundError(
-            f"there is no file {shorten(given)!r}; SQL and addresses are read where they are "
+            f"there is no file {shorten(given)!r}; SQL, with addresses in it, is read where it is "
             "asked for: by Ratings.query, on the command line by --sql"
         )
     if glob.has_magic(str(place)):

@@ -24,12 +24,6 @@ def parquet_scans(files: list[File], work: Work) -> list[Scan]:
     scans = []
     for file in files:
         query = f"SELECT * FROM {read_files('read_parquet', [file.path])}"
-        if file.rows is not None:
-            numbered = read_files("read_parquet", [file.path], "file_row_number = true")
-            query = (
-                f"SELECT * EXCLUDE (file_row_number) FROM {numbered} "
-                f"WHERE file_row_number >= {file.rows[0]} AND file_row_number < {file.rows[1]}"
-            )
         with duckdb_errors(file.name, "cannot be read as Parquet"):
             work.connection.execute(f"DESCRIBE {query}")
         scans.append(table_scan(query, file.name, work))

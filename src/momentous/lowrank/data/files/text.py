@@ -69,14 +69,12 @@ class Text:
         return f"TRY_CAST({f'CASE WHEN NOT ({tests}) THEN {cell} END' if odd else cell} AS DOUBLE)"
 
 
-def open_text(
-    file: File, work: Work, one_space: bool = False, comment: bytes | None = None
-) -> Text:
+def open_text(file: File, work: Work, one_space: bool = False) -> Text:
     """Look through a file once, for what no text has.
 
     Where there are carriage returns the text is a copy with line feeds alone: DuckDB does not take
     lines that end in different ways.  With ``one_space`` it is a copy with one space in place of
-    each run of spaces and tabs, and blank lines in place of those that begin with a ``comment``.
+    each run of spaces and tabs.
     """
     if not file.path.stat().st_size:
         raise RatingsFileError(file.name, "is empty")
@@ -99,8 +97,6 @@ def open_text(
                         raise RatingsFileError(file.name, problem, number)
                 if one_space:
                     lines = [b" ".join(line.split()) for line in lines]
-                if comment is not None:
-                    lines = [b"" if line.startswith(comment) else line for line in lines]
                 chunk = b"\n".join(lines)
             before += chunk.count(b"\n")
             clean.write(chunk)
