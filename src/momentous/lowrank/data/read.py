@@ -118,7 +118,7 @@ def read_ratings(
         By default the header tells, or they are the first three.
     skip_bad : bool, optional
         Skip malformed lines, with a warning that says how many, instead of raising an error.
-        Quotes that are not closed, and what is wrong in a matrix, are errors still.
+        Quotes that are not closed are errors still: they have swallowed good lines.
     cache : bool, optional
         Keep what was read beside the file, as ``NAME.momentous.npz``, and use it the next time if
         the file still has the same size and time stamp.  What has that name and is no such cache

@@ -1,27 +1,20 @@
-"""Answers of estimators: recommendations, neighbours, reasons and metrics, as arrays or tables."""
+"""Answers of estimators: recommendations, neighbours, reasons and metrics.
+
+They are named tuples of arrays, of which ``pandas.DataFrame(answer._asdict())`` makes a table, and
+so do those of polars and Arrow.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Self, TypeVar
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from momentous.io.types import AnyArray
 from momentous.lowrank.data.ids import Id, Ids, as_ids
-from momentous.lowrank.estimators.frames import (
-    Column,
-    Kind,
-    Output,
-    Table,
-    as_column,
-    as_table,
-    check_output,
-    ids_of,
-    kind_of,
-    names_of_ids,
-)
 from momentous.lowrank.estimators.scikit import BaseEstimator, check_is_fitted
 from momentous.lowrank.model import (
     Explanation,
@@ -39,12 +32,15 @@ if TYPE_CHECKING:
     from momentous.lowrank.data.vocabulary import Pairs
     from momentous.lowrank.model import LowRankModel, Unknown
 
+    class Table(Protocol):
+        """A table, or a column, of pandas, polars or Arrow."""
 
-Answer = TypeVar("Answer", Recommended, Similar)
+
+_OTHER = "score"  # a column of a table of recommendations beside ids
 
 
 class Answers(BaseEstimator):
-    """What a fitted estimator says beyond predictions, and what its answers come in."""
+    """What a fitted estimator says beyond predictions."""
 
     if TYPE_CHECKING:
         model_: LowRankModel
@@ -54,46 +50,6 @@ class Answers(BaseEstimator):
 
         def _further_ratings(self, X: Pairs, y: ArrayLike | None) -> Ratings: ...
 
-    def set_output(self, *, answers: Output) -> Self:
-        """What answers come in, as scikit-learn's method of this name does for transformers.
-
-        "input": columns and tables of pandas, polars or Arrow where the question came in one of
-        these, and arrays otherwise.  "pandas", "polars", "arrow": always that, also from
-        `recommend`, `similar_items`, `similar_users`, `explain` and `ranking_metrics`.  "default":
-        arrays and named tuples.
-
-        Without a call of this, `recommend_all` answers as for "input".  ``predict``,
-        ``predict_proba`` and ``decision_function`` give arrays: scikit-learn's scorers and
-        meta-estimators call them with tables, and need arrays back.
-        """
-        check_output(answers)
-        # Under this name scikit-learn's clone keeps it.
-        self._sklearn_output_config = {"answers": answers}
-        return self
-
-    def _kind(self, X: object = None) -> Kind | None:
-        """The kind of table to answer with, if it is one."""
-        wanted: Output = getattr(self, "_sklearn_output_config", {}).get("answers", "input")
-        if wanted == "input":
-            return kind_of(X)
-        return None if wanted == "default" else wanted
-
-    def _kind_of_prediction(self, X: object) -> Kind | None:
-        """The same for the methods that scikit-learn calls: none until `set_output` asks for it."""
-        return self._kind(X) if hasattr(self, "_sklearn_output_config") else None
-
-    def _column(self, values: AnyArray, name: str, X: Pairs) -> Column:
-        return as_column(self._kind_of_prediction(X), values, name, X)
-
-    def _table(self, answer: Answer, *names: str) -> Answer | Table:
-        """A named tuple as a table with these names, where tables are asked for."""
-        kind = self._kind()
-        parts = zip(names, answer[: len(names)], strict=True)
-        return answer if kind is None else as_table(kind, dict(parts))
-
-    def _id_names(self) -> tuple[str, str]:
-        return names_of_ids(getattr(self, "feature_names_in_", None))
-
     def recommend(
         self,
         user: Id,
@@ -102,24 +58,21 @@ class Answers(BaseEstimator):
         *,
         allowed: Iterable[Id] | None = None,
         forbidden: Iterable[Id] | None = None,
-    ) -> Recommended | Table:
+    ) -> Recommended:
         """The n items that suit a user best, and their scores (ratings, probabilities, ...).
 
         Those that the user has rated are left out, and so are those that are ``forbidden``; with
         ``allowed``, only these are looked at.  A user who is not known is an error, or with
         ``unknown="mean"`` gets what all like.
-
-        The answer is `Recommended`, a pair of arrays, or a table where `set_output` says so.
         """
         check_is_fitted(self, "model_")
-        found = self.model_.recommend(
+        return self.model_.recommend(
             user, n, exclude_seen, self.unknown, allowed=allowed, forbidden=forbidden
         )
-        return self._table(found, self._id_names()[1], "score")
 
     def recommend_all(
         self,
-        users: Ids | Column,
+        users: Ids | Table,
         n: int = 10,
         exclude_seen: bool = True,
         *,
@@ -128,15 +81,14 @@ class Answers(BaseEstimator):
     ) -> list[Recommended] | Table:
         """The same for many users at once, on the device of the fit.
 
-        One answer per user, in a list.  Users in a column of pandas, polars or Arrow (or where
-        `set_output` says so): one table of users, items and scores.
+        One answer per user, in a list.  Users in a column of pandas, polars or Arrow: one table of
+        the same kind, of users, items and scores.
         """
         check_is_fitted(self, "model_")
-        kind = self._kind(users)
-        if kind_of(users) is not None:
-            users = ids_of(users)
+        make_table = _table_maker(users)
+        asked = as_ids(users if make_table is None else np.asarray(users))  # type: ignore[arg-type]
         found = self.model_.recommend_all(
-            users,
+            asked,
             n,
             exclude_seen,
             self.unknown,
@@ -145,64 +97,47 @@ class Answers(BaseEstimator):
             backend=self.backend,
             device=self.device,
         )
-        if kind is None:
+        if make_table is None:
             return found
-        user, item = self._id_names()
-        counts = [len(one.items) for one in found]
+        names = getattr(self, "feature_names_in_", None)
+        user, item = ("user", "item") if names is None or _OTHER in names else names
         columns = {
-            user: np.repeat(as_ids(users), counts),
+            user: np.repeat(asked, [len(one.items) for one in found]),
             item: np.concatenate([self.model_.cols.ids[:0], *(one.items for one in found)]),
-            "score": np.concatenate([self.model_.row_bias[:0], *(one.scores for one in found)]),
+            _OTHER: np.concatenate([self.model_.row_bias[:0], *(one.scores for one in found)]),
         }
-        return as_table(kind, columns)
+        return make_table(columns)
 
-    def similar_items(self, item: Id, n: int = 10) -> Similar | Table:
-        """The items whose factors are most like those of an item, and their cosines with them.
-
-        The answer is `Similar`, a pair of arrays, or a table where `set_output` says so.
-        """
+    def similar_items(self, item: Id, n: int = 10) -> Similar:
+        """The items whose factors are most like those of an item, and their cosines with them."""
         check_is_fitted(self, "model_")
-        found = self.model_.similar_columns(item, n)
-        return self._table(found, self._id_names()[1], "similarity")
+        return self.model_.similar_columns(item, n)
 
-    def similar_users(self, user: Id, n: int = 10) -> Similar | Table:
+    def similar_users(self, user: Id, n: int = 10) -> Similar:
         """The same for users."""
         check_is_fitted(self, "model_")
-        found = self.model_.similar_rows(user, n)
-        return self._table(found, self._id_names()[0], "similarity")
+        return self.model_.similar_rows(user, n)
 
-    def explain(self, user: Id, item: Id, n: int | None = None) -> Explanation | Table:
+    def explain(self, user: Id, item: Id, n: int | None = None) -> Explanation:
         """How much each of a user's ratings adds to the score of an item, the most first.
 
-        The contributions of all of them and ``rest`` sum up to the score; see `Explanation`.  As a
-        table (see `set_output`) every row has ``rest`` and ``score`` beside the contribution.
+        The contributions of all of them and ``rest`` sum up to the score; see `Explanation`.
         """
         check_is_fitted(self, "model_")
-        found = explain(self.model_, user, item, n)
-        kind = self._kind()
-        if kind is None:
-            return found
-        columns = {self._id_names()[1]: found.items, "contribution": found.contributions}
-        of_all = {"rest": found.rest, "score": found.score}
-        columns |= {name: np.full(len(found.items), each) for name, each in of_all.items()}
-        return as_table(kind, columns)
+        return explain(self.model_, user, item, n)
 
     def ranking_metrics(
         self, X: Pairs, y: ArrayLike | None = None, k: int = 10, relevant: float | None = None
-    ) -> RankingMetrics | Table:
+    ) -> RankingMetrics:
         """How well the first k recommendations meet what was held out; see `RankingMetrics`.
 
         ``relevant``: the least value of an entry that should be recommended; by default all should,
         and of labels those of the second class.
         """
         ratings = self._further_ratings(X, y)
-        found = ranking_metrics(
+        return ranking_metrics(
             self.model_, ratings, k, relevant, backend=self.backend, device=self.device
         )
-        kind = self._kind()
-        if kind is None:
-            return found
-        return as_table(kind, {name: np.array([each]) for name, each in found._asdict().items()})
 
     def fold_in_metrics(
         self, X: Pairs, y: ArrayLike | None = None, *, given: tuple[Pairs, ArrayLike | None]
@@ -216,3 +151,15 @@ class Answers(BaseEstimator):
         return fold_in_metrics(
             self.model_, known, held_out, backend=self.backend, device=self.device
         )
+
+
+def _table_maker(column: object) -> Callable[[dict[str, AnyArray]], Table] | None:
+    """What makes a table of the kind that a column is of; None for arrays, lists and all else."""
+    package = type(column).__module__.partition(".")[0]
+    if not hasattr(column, "to_numpy") or package not in ("pandas", "polars", "pyarrow"):
+        return None
+    library = import_module(package)
+    made: Callable[[dict[str, AnyArray]], Table] = (
+        getattr(library, "DataFrame", None) or library.table
+    )
+    return made

@@ -24,7 +24,6 @@ from momentous.lowrank.data.ratings import Floats, Ratings, Rng, SparseMatrix, i
 from momentous.lowrank.data.vocabulary import Pairs, ratings_of, split_triples
 from momentous.lowrank.estimators.answers import Answers
 from momentous.lowrank.estimators.display import LOGGER, summary, watching
-from momentous.lowrank.estimators.frames import Column
 from momentous.lowrank.estimators.scikit import check_is_fitted, validate_data
 from momentous.lowrank.losses import Loss, find_loss
 from momentous.lowrank.model import (
@@ -96,14 +95,13 @@ class BaseCompletion(Answers, FitOptions):
         self._fit(self._new_ratings(*split_triples(X, y)))
         return self
 
-    def predict(self, X: Pairs) -> Column:
+    def predict(self, X: Pairs) -> AnyArray:
         """What the loss makes of the score of each pair: a rating, or how likely they meet.
 
-        One number per pair, as an array, or as a column of a table where `set_output` says so.  A
-        bare sparse matrix is refused: a slice of one does not say whose rows it has.
+        A bare sparse matrix is refused: a slice of one does not say whose rows it has.
         """
         X = self._known_pairs(X)
-        return self._column(self.model_.predict(X, self.unknown), "prediction", X)
+        return self.model_.predict(X, self.unknown)
 
     def _config(self, **chosen: object) -> FitConfig:
         given: JsonObject = {

@@ -136,6 +136,5 @@ class MatrixCompletion(RegressorMixin, BiasedCompletion):
         self, X: Pairs, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
     ) -> float:
         """The coefficient of determination R^2 of the predictions."""
-        X = self._known_pairs(X)
-        predicted = self.model_.predict(X, self.unknown)
+        predicted = self.predict(X)
         return float(metrics.r2_score(values_of(X, y), predicted, sample_weight=sample_weight))

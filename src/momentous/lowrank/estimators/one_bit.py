@@ -14,7 +14,6 @@ from momentous.lowrank.checks import check_number
 from momentous.lowrank.data.ratings import Ratings
 from momentous.lowrank.data.vocabulary import Pairs, ratings_of
 from momentous.lowrank.estimators.base import BiasedCompletion, holds_values, values_of
-from momentous.lowrank.estimators.frames import Column, as_table
 from momentous.lowrank.estimators.scikit import ClassifierMixin, metrics
 from momentous.lowrank.model import Unknown
 
@@ -118,27 +117,21 @@ class OneBitMatrixCompletion(ClassifierMixin, BiasedCompletion):
         ratings = ratings_of(X, None, self.dtype)
         return ratings.with_values(signs.astype(ratings.dtype))
 
-    def decision_function(self, X: Pairs) -> Column:
+    def decision_function(self, X: Pairs) -> AnyArray:
         """The log odds of the second class."""
         X = self._known_pairs(X)
-        return self._column(self.model_.scores(X, self.unknown), "log_odds", X)
+        return self.model_.scores(X, self.unknown)
 
-    def predict_proba(self, X: Pairs) -> Column:
+    def predict_proba(self, X: Pairs) -> AnyArray:
         """The probabilities of both classes, in the order of ``classes_``."""
         X = self._known_pairs(X)
-        second, kind = self.model_.predict(X, self.unknown), self._kind_of_prediction(X)
-        both = (1.0 - second, second)
-        if kind is None:
-            return np.column_stack(both)
-        return as_table(kind, dict(zip(map(str, self.classes_), both, strict=True)), X)
+        second = self.model_.predict(X, self.unknown)
+        return np.column_stack((1.0 - second, second))
 
-    def predict(self, X: Pairs) -> Column:
+    def predict(self, X: Pairs) -> AnyArray:
         """The more probable class of each pair."""
-        X = self._known_pairs(X)
-        return self._column(self._labels(X), "prediction", X)
-
-    def _labels(self, X: Pairs) -> AnyArray:
         unknown: Unknown = "error" if self.unknown == "error" else "mean"
+        X = self._known_pairs(X)
         second = self.model_.scores(X, unknown) > 0
         labels: AnyArray = np.where(second, self.classes_[1], self.classes_[0])
         return labels
@@ -147,9 +140,8 @@ class OneBitMatrixCompletion(ClassifierMixin, BiasedCompletion):
         self, X: Pairs, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
     ) -> float:
         """The share of labels that are predicted right."""
-        X = self._known_pairs(X)
-        labels = self._classes_of(values_of(X, y))
-        return float(metrics.accuracy_score(labels, self._labels(X), sample_weight=sample_weight))
+        found, labels = self.predict(X), self._classes_of(values_of(X, y))
+        return float(metrics.accuracy_score(labels, found, sample_weight=sample_weight))
 
     def _more_facts(self) -> JsonObject:
         return {"threshold": self.threshold_, "classes": self.classes_.tolist()}

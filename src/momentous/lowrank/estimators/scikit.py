@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from momentous.io.types import AnyArray, Floats
     from momentous.lowrank.data.vocabulary import Pairs
-    from momentous.lowrank.estimators.frames import Column
 
     class BaseEstimator:
         """``sklearn.base.BaseEstimator``."""
@@ -68,7 +67,9 @@ if TYPE_CHECKING:
     class TransformerMixin:
         """``sklearn.base.OneToOneFeatureMixin`` and ``TransformerMixin``."""
 
-        def fit_transform(self, X: ArrayLike, y: object = None, **fit_params: object) -> Column: ...
+        def fit_transform(
+            self, X: ArrayLike, y: object = None, **fit_params: object
+        ) -> AnyArray: ...
         def set_output(self, *, transform: str | None = None) -> Self: ...
         def get_feature_names_out(self, input_features: ArrayLike | None = None) -> AnyArray: ...
 

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import re
 import zipfile
-from itertools import islice
 
 import numpy as np
-import scipy.io
 
 from momentous.io.archive import DAMAGED, ArchiveError, is_archive, read_array
 from momentous.io.types import AnyArray
 from momentous.lowrank.data.errors import Limits, RatingsFileError
 from momentous.lowrank.data.files.cache import KIND, read_cache
-from momentous.lowrank.data.files.dialect import File
-from momentous.lowrank.data.files.scans import Work, choose_precision
+from momentous.lowrank.data.files.dialect import BYTE_ORDER_MARK, WHITESPACE, File
+from momentous.lowrank.data.files.scans import (
+    IdColumn,
+    Lines,
+    Scan,
+    Work,
+    choose_precision,
+    read_triples,
+    skipped_note,
+)
+from momentous.lowrank.data.files.text import open_text
 from momentous.lowrank.data.ratings import Ratings, check_starts, make_ratings
 
 Outcome = tuple[Ratings, list[str]]
@@ -22,46 +29,68 @@ Outcome = tuple[Ratings, list[str]]
 
 # --- MatrixMarket ---------------------------------------------------------------------------------
 
-LEAST_BYTES = 4  # of an entry: "1 1" and the end of the line
+_BANNER = r"%%matrixmarket matrix coordinate (real|integer|double) general"
 
 
 def read_matrix_market(file: File, work: Work) -> Outcome:
-    """The entries of a MatrixMarket file in coordinate form, as SciPy reads them.
+    """The entries of a MatrixMarket file.
 
-    Without values (``pattern``) every entry is 1; a symmetric matrix has both of its halves.
+    Taken are matrices in coordinate form, real or integer, without symmetry; the format is that of
+    Boisvert, Pozo and Remington, "The Matrix Market exchange formats" (NIST, 1996).  SciPy's
+    reader is not taken: damaged files can end the process in it.
     """
-    name = file.name
-    try:
-        with file.path.open("rb") as stream:
-            rows, columns, entries, form, field, _ = scipy.io.mminfo(stream)
-            if form != "coordinate" or field == "complex":
-                problem = f"is a {field} matrix in {form} form"
-                raise RatingsFileError(name, f"{problem}; expected real numbers in coordinate form")
-            # SciPy makes room for as many as are promised, before it looks for them.
-            if entries * LEAST_BYTES > file.path.stat().st_size:
-                problem = f"promises {entries:,} entries, more than a file of its size can hold"
-                raise RatingsFileError(name, problem)
-            _check_sides((rows, columns), entries, name, work.options.limits)
-            stream.seek(0)
-            found = scipy.io.mmread(stream, spmatrix=False)
-        # In double precision where a dtype is asked for, so that none becomes infinite unseen.
-        values = choose_precision(found.data, work.options.dtype and np.float64)
-        return make_ratings(found.row, found.col, values, shape=found.shape)
-    except RatingsFileError:
-        raise
-    except (ValueError, TypeError, OverflowError) as error:
-        raise _market_error(file, str(error)) from error
+    limits = work.options.limits
+    text = open_text(file, work, one_space=True)
+    skip, (rows, columns, entries) = _sizes(file)
+    _check_sides((rows, columns), entries, text.name, limits)
+    expected = "expected row, column and value separated by spaces"
+    lines = Lines((text.path,), (text.name,), 3, WHITESPACE, skip, expected=expected)
+    row, column = (
+        f"CASE WHEN regexp_full_match(c{k}, '[0-9]{{1,18}}') AND CAST(c{k} AS BIGINT) "
+        f"BETWEEN 1 AND {side} THEN CAST(c{k} AS BIGINT) - 1 END"
+        for k, side in enumerate((rows, columns))
+    )
+    scan = Scan(
+        text.name,
+        lines,
+        IdColumn("c0", row),
+        IdColumn("c1", column),
+        text.rating("c2", work.options),
+        "user_number IS NOT NULL AND item_number IS NOT NULL",
+        (
+            ("user_number IS NULL", f"expected a row from 1 to {rows}"),
+            ("item_number IS NULL", f"expected a column from 1 to {columns}"),
+        ),
+    )
+    found = read_triples(scan, work)
+    assert isinstance(found.user, np.ndarray) and isinstance(found.item, np.ndarray)  # noqa: PT018
+    present = found.value.size + found.skipped
+    if present != entries:
+        raise RatingsFileError(file.name, f"promises {entries} entries and has {present}")
+    # In double precision where a dtype is asked for, so that none becomes infinite unseen.
+    values = choose_precision(found.value, work.options.dtype and np.float64)
+    ratings, notes = make_ratings(found.user, found.item, values, shape=(rows, columns))
+    return ratings, skipped_note(file.name, found.skipped) + notes
 
 
-def _market_error(file: File, problem: str) -> RatingsFileError:
-    """The error with the line that SciPy names, where it does."""
-    named = re.fullmatch(r"Line (\d+): (.*)", problem)
-    if named is None:
-        return RatingsFileError(file.name, f"cannot be read as MatrixMarket: {problem}")
-    number = int(named[1])
+def _sizes(file: File) -> tuple[int, tuple[int, ...]]:
+    """How many lines stand before the entries, and the numbers of rows, columns and entries."""
+    banner = None
     with file.path.open("rb") as stream:
-        lines = [line.decode("utf-8", "replace").strip() for line in islice(stream, number)]
-    return RatingsFileError(file.name, named[2], number, lines[-1] if lines else "")
+        for number, raw in enumerate(stream, 1):
+            line = raw.removeprefix(BYTE_ORDER_MARK).decode("utf-8", "replace").strip()
+            if not line or (banner and line.startswith("%")):
+                continue
+            problem = "expected the numbers of rows, columns and entries"
+            if banner is None:
+                banner = re.fullmatch(_BANNER, " ".join(line.lower().split()))
+                if banner:
+                    continue
+                problem = "expected '%%MatrixMarket matrix coordinate real general' (or integer)"
+            elif re.fullmatch(r"\d{1,18}\s+\d{1,18}\s+\d{1,18}", line, re.ASCII):
+                return number, tuple(map(int, line.split()))
+            raise RatingsFileError(file.name, problem, number, line)
+    raise RatingsFileError(file.name, "ends before the line with the numbers of rows and columns")
 
 
 def _check_sides(shape: tuple[int, int], entries: int, name: str, limits: Limits) -> None:
