@@ -40,6 +40,7 @@ from momentous.core.stopping import (
     decide,
     evaluation_limit,
     gradient_tolerance,
+    next_look,
 )
 from momentous.io.types import Unchecked
 
@@ -48,6 +49,8 @@ Callback = Callable[["IntermediateResult"], object]
 # An epoch of so many windows of a criterion may never end: its points count, where they are lower.
 LONG_EPOCH = 10
 
+
+NOW = 0.0, math.inf  # in place of `next_look`
 
 # An iteration of so many evaluations among the first ones, with a gradient far from zero, is what a
 # line search takes on a random function: of 50 smooth ones `auto` took as many on none.
@@ -136,6 +139,7 @@ class Run(Iterator[IntermediateResult]):
         self._best, self._keeps_best = NO_SAMPLE, limit < math.inf
         self._active = 0.0  # variables at bounds
         self._level_unit = LEVEL_NOISE * oracle.space.rounding
+        self._next_look = NOW
         self._unfinished = Report(NO_SAMPLE, math.nan)  # where a step is under way
         self._way: UnderWay | None = None  # an iteration that is not committed
         self.memory: Unchecked  # the method's, after the last that is
@@ -311,6 +315,7 @@ class Run(Iterator[IntermediateResult]):
         progress.time += perf_counter() - started
         if trace is not None and not len(trace):
             trace.add(progress, progress.fun, report.step_size)
+        self._next_look = NOW
         self._decide()
 
     def _warn_if_random(self, sample: Sample) -> None:
@@ -374,15 +379,18 @@ class Run(Iterator[IntermediateResult]):
         progress, oracle, report, trace = self.progress, self.oracle, step.report, self.trace
         sample = report.sample
         self.memory, self.report, self._way = step.memory, report, None
-        progress.fun = sample.value
+        progress.fun = value = sample.value
         progress.grad_norm = norm = sample.grad_norm
         progress.nfev, progress.njev = oracle.nfev, oracle.njev
         if norm < progress.best_grad_norm:
             progress.best_grad_norm, progress.best_nit = norm, progress.nit
             self.best_point = sample.point
             self._best = sample if self._keeps_best else NO_SAMPLE
-        noise = self._level_unit * abs(sample.value)
-        progress.note_level(sample.value, noise if noise > report.noise else report.noise)
+        change, noise = abs(value - progress.level_fun), self._level_unit * abs(value)
+        if change <= noise or change <= report.noise:
+            progress.level += 1
+        else:
+            progress.level, progress.level_fun = 0, value
         progress.time += perf_counter() - started
         if trace is not None:
             trace.add(progress, shown, report.step_size)
@@ -404,8 +412,16 @@ class Run(Iterator[IntermediateResult]):
             trace.events.append((self.progress.nit, Event(EventKind.FACE, active)))
 
     def _decide(self) -> None:
+        """Does the run end?  Asked only where a number says that it may."""
+        progress, report, (nit, floor) = self.progress, self.report, self._next_look
+        value, accepted = report.sample.value, report.accepted
+        low = value < floor or (accepted is not None and accepted.value < floor)
+        small = progress.grad_norm <= self.tolerance
+        if progress.nit < nit and not (small or low or report.ending is not None):
+            return
         space, at_noise = self.oracle.space, self.method.ends_at_noise
-        self.ending = decide(space, self.report, self.progress, self._stop, at_noise)
+        self.ending = decide(space, report, progress, self._stop, at_noise)
+        self._next_look = next_look(progress, self._stop)
 
     def _call(self, callback: Callback) -> None:
         why = "the callback asked to stop"

@@ -167,8 +167,8 @@ class Numbers:
     @staticmethod
     def but(record: R, **changes: object) -> R:
         changed: R = COPIERS[type(record)](record)
-        for name, value in changes.items():
-            setattr(changed, name, value)
+        for name in changes:  # `items` takes longer
+            setattr(changed, name, changes[name])
         return changed
 
     @staticmethod

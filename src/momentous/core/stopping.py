@@ -63,13 +63,6 @@ class Progress:
         message = f"{spent} {where}; raise {budget.lower()} to go on"
         return Ending(Status[budget], message, {**numbers, "grad_norm": self.grad_norm})
 
-    def note_level(self, value: float, noise: float) -> None:
-        """Count a value as level with the last ones, or begin to count again."""
-        if abs(value - self.level_fun) <= noise:
-            self.level += 1
-        else:
-            self.level, self.level_fun = 0, value
-
     def note_stand(self, stand: Stand, window: int) -> None:
         """Keep a point that the method stands by, and those before it as far as a window goes."""
         stands = (*self.stands, stand)
@@ -105,6 +98,10 @@ class Criterion:
     def check(self, progress: Progress) -> Ending | None:
         raise NotImplementedError
 
+    def next_check(self, progress: Progress) -> float:
+        """The next iteration in which it may hold, where the gradient is not small."""
+        return progress.nit + 1
+
     def __or__(self, other: Criterion) -> Criterion:
         return AnyOf((self, other)) if isinstance(other, Criterion) else NotImplemented
 
@@ -132,6 +129,9 @@ class GradientNorm(Criterion):
             f"the {progress.noun} norm {norm:.3g} is within the tolerance {self.tolerance:.3g}"
         )
         return Ending(Status.CONVERGED, message, {"grad_norm": norm, "tolerance": self.tolerance})
+
+    def next_check(self, progress: Progress) -> float:
+        return math.inf
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,6 +166,9 @@ class Iterations(Criterion):
             return None
         spent = f"{progress.nit} iterations, the limit, with"
         return progress.out_of("MAX_ITERATIONS", spent, {"nit": progress.nit, "limit": self.limit})
+
+    def next_check(self, progress: Progress) -> float:
+        return self.limit
 
 
 @dataclasses.dataclass(frozen=True)
@@ -311,6 +314,9 @@ class AnyOf(Criterion):
                 return ending
         return None
 
+    def next_check(self, progress: Progress) -> float:
+        return min((part.next_check(progress) for part in self.parts), default=math.inf)
+
 
 class AllOf(AnyOf):
     """Stops when all of its parts hold at once; the status is that of the first."""
@@ -365,7 +371,7 @@ LEVEL = 500
 def count_level(
     m: Machine, level: int, held: float, value: float, noise: float
 ) -> tuple[int, float]:
-    """`Progress.note_level` where numbers are arrays: the count, and the value that it is for."""
+    """`Progress.level` and `level_fun` where numbers are arrays, after a value with that noise."""
     noise = m.maximum(noise, LEVEL_NOISE * m.rounding * abs(value))
     is_level = abs(value - held) <= noise
     return m.where(is_level, level + 1, 0), m.where(is_level, held, value)
@@ -394,6 +400,18 @@ def rests(level: int, since_best: int) -> bool:
 
 
 DIVERGENCE_FACTOR = 1e20  # times the scale of the start is beyond all bounds
+MEASURED_EVERY = 32  # iterations: the length of x, as it costs a pass
+
+
+def next_look(progress: Progress, stop: Criterion) -> tuple[float, float]:
+    """In most iterations there is nothing to `decide`: the next in which there may be, and the value
+    of f below which there is at once, as there is where the gradient is within `gradient_tolerance`
+    or the method ends."""
+    nit = progress.nit
+    measured = nit - nit % MEASURED_EVERY + MEASURED_EVERY
+    level = nit + max(1, LEVEL - progress.level)
+    floor = progress.start_fun - DIVERGENCE_FACTOR / 2 * progress.start_norm  # see `unbounded`
+    return min(measured, level, stop.next_check(progress)), floor
 
 
 def decide(
@@ -418,7 +436,7 @@ def unbounded(space: Space, report: Report, progress: Progress, stop: Criterion)
       slope is not smaller: f goes down at least as a linear function does.
 
     Nothing is told by values where a target says how low f may be.  Without them, x tells it where
-    its square overflows (measured in every 32nd iteration, as it costs a pass).  Steps that do not
+    its square overflows (measured in every 32nd iteration).  Steps that do not
     grow take longer than anybody waits to get so far down a linear function: such a run ends by
     its other limits, as it looks like any long descent.
 
@@ -431,14 +449,15 @@ def unbounded(space: Space, report: Report, progress: Progress, stop: Criterion)
             here = accepted
         lowest = accepted.value
     slope, fall = progress.start_norm, progress.start_fun - lowest
-    if progress.nit % 32 and not fall > DIVERGENCE_FACTOR * slope:  # in most iterations that is all
+    unmeasured = progress.nit % MEASURED_EVERY
+    if unmeasured and not fall > DIVERGENCE_FACTOR * slope:  # in most iterations that is all
         return None
     point, norm = here.point, here.grad_norm if here.evaluated else progress.grad_norm
     has_target = any(isinstance(leaf, Target) for leaf in leaves(stop))
     by_value = not has_target and progress.noun.endswith("gradient")  # a residual has other units
     length = max(1.0, progress.start_size)
     fallen = by_value and DIVERGENCE_FACTOR * slope * length < fall < math.inf
-    if point is None or (progress.nit % 32 and not fallen):
+    if point is None or (unmeasured and not fallen):
         return None
     square = space.inner(point, point)
     scale = abs(progress.start_fun), slope, length
