@@ -112,7 +112,7 @@ def test_the_model_is_least_on_a_face(kind, held):
     mask = np.arange(d) < held
     r, g = np.where(mask, np.linspace(1, 2, d), 0.0), samples[-1].gradient
     p = curvature.held_step(m, mask.astype(float), r, g)
-    z = np.where(mask, (r - p) / curvature.first_scale(m), 0.0)
+    z = np.where(mask, (r - p) / curvature.gamma, 0.0)
     p = np.where(mask, r, p)
     B = np.linalg.inv(H)
     np.testing.assert_allclose(B @ p + g, z, rtol=1e-7, atol=1e-7 * np.abs(g).max())

@@ -249,8 +249,8 @@ class _Function(Source):
 
     def _where_it_is(self, value: Unchecked) -> Unchecked:
         """A value that came with a gradient: on its device, if a pass can bring it to the host."""
-        if type(value) is float:
-            return value
+        if isinstance(value, float):
+            return float(value)  # one of NumPy's is a float, too
         brings = self.space.fuses and self.space.brings(value)
         return value if brings else scalar(value, "fun")
 

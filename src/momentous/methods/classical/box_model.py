@@ -44,10 +44,7 @@ class Inverse(Protocol):
     __slots__ = ()
 
     face: Any = None  # of the step before, where variables were held and the store remembers it
-
-    @abc.abstractmethod
-    def first_scale(self, m: Any) -> Any:
-        """gamma of H = gamma I + ..."""
+    gamma: Any  # of H = gamma I + ...; 1 without pairs
 
     @abc.abstractmethod
     def descent(self, m: Any, gradient: Array) -> Array:

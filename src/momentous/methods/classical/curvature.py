@@ -129,8 +129,7 @@ class Curvature(Inverse, abc.ABC):
 class Unit(Inverse):
     """H without pairs: the identity."""
 
-    def first_scale(self, m: Any) -> float:
-        return 1.0
+    gamma = 1.0
 
     def descent(self, m: Any, gradient: Array) -> Array:
         return m.vector(-m.entries(gradient))

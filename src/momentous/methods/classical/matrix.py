@@ -53,12 +53,9 @@ class Matrix(Curvature):
         """Without pairs."""
         if isinstance(m, Host):
             first = np.eye(m.space.size, order="F")
-            return Matrix(Halves(first, np.zeros_like(first)), 0.0, 0)
+            return Matrix(Halves(first, np.zeros_like(first)), 1.0, 0)
         both = zeros(m, 2, m.dimension, m.dimension)  # to be changed in place
-        return Matrix(ArrayHalves(both), zeros(m), zeros(m, dtype=m.whole))
-
-    def first_scale(self, m: Any) -> Any:
-        return m.where(self.count > 0, self.gamma, 1.0)
+        return Matrix(ArrayHalves(both), zeros(m) + 1.0, zeros(m, dtype=m.whole))
 
     def without_pairs(self, m: Host) -> Matrix:
         return Matrix.unknown(m)
@@ -84,20 +81,21 @@ class Matrix(Curvature):
             made = Matrix(halves, gamma, self.count + m.where(pair.use, 1, 0))
             if has_kinks(m):
                 return gamma, made.count, made.make_line(m, there)
-            d = halves.descent_from(m, made.first_scale(m), there.gradient, of_gradient)
+            d = halves.descent_from(m, gamma, there.gradient, of_gradient)
             return gamma, made.count, Line.along(m, there, d, made.count == 0)
 
         def forget() -> tuple[Any, ...]:
-            return self.gamma, m.xp.zeros_like(self.count), line_from(m, here, UNIT, True)
+            one, none = m.xp.ones_like(self.gamma), m.xp.zeros_like(self.count)
+            return one, none, line_from(m, here, UNIT, True)
 
         state = self.gamma, self.count, self.way
         return Matrix(halves, *m.case(state, (moved, extend), (failed, forget)))
 
     def descent(self, m: Any, gradient: Array) -> Array:
-        return self.halves.descent(m, self.first_scale(m), gradient)
+        return self.halves.descent(m, self.gamma, gradient)
 
     def held_step(self, m: Any, held: Array, target: Array, gradient: Array) -> Array:
-        newton, gamma = self.descent(m, gradient), self.first_scale(m)
+        newton, gamma = self.descent(m, gradient), self.gamma
         rest = m.each(_residual, held, target, newton)
         z, more = self.halves.solve(m, gamma, held, rest)
         p = m.each(_where_held, held, target, newton, more)
@@ -185,7 +183,7 @@ class StoredMatrix:
             raise ValueError(f"{len(self.first)} numbers are no triangle with {space.size} columns")
         first, rest = np.zeros((d, d), order="F"), np.zeros((d, d), order="F")
         first.T[np.tril_indices(d)], rest.T[np.tril_indices(d)] = self.first, self.rest
-        return Matrix(Halves(first, rest), self.gamma, self.count)
+        return Matrix(Halves(first, rest), self.gamma if self.count else 1.0, self.count)
 
 
 @record

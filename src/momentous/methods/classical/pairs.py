@@ -69,7 +69,7 @@ class Products:
     triangle: Array  # R, kept where variables may be held
     gram: Array  # Y'Y
     diagonal: Array  # D: <s_i, y_i>/t_i, with t_i the correction by values
-    gamma: Any
+    gamma: Any  # 1 without pairs
     count: Any
     row: Any  # of the next pair
 
@@ -78,17 +78,13 @@ class Products:
         """Room for so many pairs."""
         if isinstance(m, Host):
             inverse, triangle, gram = np.zeros((3, most, most))
-            return Products(inverse, triangle, gram, np.zeros(most), 0.0, 0, 0)
+            return Products(inverse, triangle, gram, np.zeros(most), 1.0, 0, 0)
         square, none = zeros(m, most, most), zeros(m, dtype=m.whole)
-        return Products(square, square, square, zeros(m, most), zeros(m), none, none)
+        return Products(square, square, square, zeros(m, most), zeros(m) + 1.0, none, none)
 
     @property
     def most(self) -> int:
         return self.diagonal.shape[-1]  # type: ignore[no-any-return]
-
-    def scale(self, m: Any) -> Any:
-        """gamma of H = gamma I + ..."""
-        return m.where(self.count > 0, self.gamma, 1.0)
 
     def with_pair(self, m: Any, pair: Pair, products: Array) -> Products:
         """``products`` are those of its y with all rows, its own among them.
@@ -113,7 +109,7 @@ class Products:
 
     def weights(self, m: Any, products: Array) -> Array:
         """w of -H g = U w - gamma g, given U'g."""
-        xp, gamma, inverse = _library(m), _column(self.scale(m)), self.inverse
+        xp, gamma, inverse = _library(m), _column(self.gamma), self.inverse
         p = _times(m, inverse, products[..., 0, :])
         rest = gamma * (_times(m, self.gram, p) - products[..., 1, :]) + self.diagonal * p
         q = _times(m, xp.matrix_transpose(inverse), rest)
@@ -121,7 +117,7 @@ class Products:
 
     def weights_on_face(self, m: Any, gram: Array, right: Array) -> Array:
         """w with (gamma K^-1 + M) w = right, given M = U_A'U_A."""
-        xp, gamma, live = _library(m), _column(self.scale(m)), self.diagonal > 0.0
+        xp, gamma, live = _library(m), _column(self.gamma), self.diagonal > 0.0
         # Each pair is scaled to <s, y> = 1, and y to the length of s.
         size = 1.0 / xp.sqrt(xp.where(live, self.diagonal, 1.0))
         size = xp.concat([size, gamma * size], axis=-1)
@@ -137,7 +133,7 @@ class Products:
 
     def with_middle(self, m: Any, gram: Array) -> Array:
         """gamma K^-1 + M."""
-        k, r, gamma = self.most, self.triangle, _column(self.scale(m))
+        k, r, gamma = self.most, self.triangle, _column(self.gamma)
         corner = _plus_diagonal(m, gram[..., k:, k:] - self.gram, -self.diagonal / gamma)
         if isinstance(m, Host):
             matrix = gram.copy()
@@ -278,8 +274,9 @@ class Pairs(Curvature):
     def count(self) -> Any:
         return self.known.count
 
-    def first_scale(self, m: Any) -> Any:
-        return self.known.scale(m)
+    @property
+    def gamma(self) -> Any:
+        return self.known.gamma
 
     def without_pairs(self, m: Host) -> Pairs:
         return Pairs.unknown(m, self.known.most)
@@ -319,10 +316,10 @@ class Pairs(Curvature):
         known, products = self.known, self.products
         if m.penalty is not None:  # the model asks for more vectors than the gradient
             products = self.rows.products(m, gradient)
-        return self.rows.combine(m, known.weights(m, products), -known.scale(m), gradient)
+        return self.rows.combine(m, known.weights(m, products), -known.gamma, gradient)
 
     def held_step(self, m: Any, held: Array, target: Array, gradient: Array) -> Array:
-        gamma, known = self.known.scale(m), self.known
+        gamma, known = self.known.gamma, self.known
         if isinstance(m, Host):
             weigh = functools.partial(_held_vector, gamma)
             gram, right = self._on_face(m, held, m.each(weigh, held, target, gradient), gradient)
@@ -345,7 +342,7 @@ class Pairs(Curvature):
         if m.space.is_part:
             sums = np.asarray(m.space.totals([*right.tolist(), *gram.reshape(-1).tolist()]))
             right, gram = sums[: len(right)], sums[len(right) :].reshape(gram.shape)
-        return gram, right.reshape(2, -1) - self.known.scale(m) * products
+        return gram, right.reshape(2, -1) - self.known.gamma * products
 
     def make_line(self, m: Any, here: Sample) -> Line | FusedLine:
         if not (m.fuses and self.count and not has_kinks(m)):
@@ -422,7 +419,7 @@ class PackedPairs:
         squares[:, :k, :k] = np.reshape(self.inverse + self.triangle + self.gram, (3, k, k))
         diagonal[:k], products[:, :k] = self.diagonal, np.reshape(self.products, (2, k))
         inverse, triangle, gram = squares
-        known = Products(inverse, triangle, gram, diagonal, self.gamma, k, self.row)
+        known = Products(inverse, triangle, gram, diagonal, self.gamma if k else 1.0, k, self.row)
         face = None
         if self.held is not None:
             face = Face(self.held, np.reshape(self.held_gram, (2 * most, 2 * most)), self.newer)

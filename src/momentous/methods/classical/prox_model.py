@@ -85,7 +85,7 @@ def _model_end(m: BoxMachine, here: Sample, inverse: Inverse, begun: Model, step
 
     def turn(state: Model) -> Model:
         gradient = m.combination(here.gradient, 1.0, state.wanted)
-        target, scale = m.combination(state.end, -1.0, x), inverse.first_scale(m)
+        target, scale = m.combination(state.end, -1.0, x), inverse.gamma
         p = m.case(
             target,
             (
@@ -146,7 +146,7 @@ class ProxLine(Line):
         whose gradient step is of length 1."""
         norm = m.norm(here.gradient)
         first = 1.0 / (norm + (norm == 0.0))
-        step = m.case(first, (m.no(guess), lambda: inverse.first_scale(m)))
+        step = m.case(first, (m.no(guess), lambda: inverse.gamma))
         begun = _guess(m, m.combination(here.point, -step, here.gradient), step)
         found = m.case(begun, (m.no(guess), lambda: _model_end(m, here, inverse, begun, step)))
         line = ProxLine._to(m, here, found, guess)
