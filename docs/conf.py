@@ -4,6 +4,7 @@ Nothing is fetched, neither here nor by the reader's browser: mathematics is Mat
 scripts are those that the theme brings.
 """
 
+import importlib.util
 import os
 import sys
 from pathlib import Path
@@ -67,10 +68,12 @@ doctest_test_doctest_blocks = "default"
 doctest_global_setup = "import doctest\nimport numpy as np\n"
 
 # The gallery --------------------------------------------------------------------------------------
+# Without these packages their examples are shown, and not run.
+missing = [name for name in ("optimagic", "ase") if importlib.util.find_spec(name) is None]
 sphinx_gallery_conf = {
     "examples_dirs": "gallery",
     "gallery_dirs": "examples",
-    "filename_pattern": r"plot_",
+    "filename_pattern": rf"plot_(?!({'|'.join(missing)})\.py)" if missing else "plot_",
     "download_all_examples": False,
     "show_signature": False,
     "show_memory": False,

@@ -302,5 +302,12 @@ def test_every_method_says_what_it_needs_and_guarantees() -> None:
         assert all((cls.summary, requirements(cls), cls.guarantee, cls.cost)), cls
 
 
+def test_the_examples_in_other_packages_are_short() -> None:
+    examples = [*(DOCS / "gallery" / "homes").glob("plot_*.py")]
+    assert len(examples) == 3
+    for example in examples:
+        assert len(example.read_text(encoding="utf-8").splitlines()) <= 40, example.name
+
+
 def test_the_readme_is_one_screen() -> None:
     assert len(PAGES["README.md"].splitlines()) <= 90

@@ -1,4 +1,4 @@
-"""The table of modules in the reference: every package and module with its docstring's first line."""
+"""The table of modules in the reference: each with the first line of its docstring."""
 
 from __future__ import annotations
 
