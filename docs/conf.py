@@ -38,7 +38,6 @@ exclude_patterns = [
     "_*",
     "gallery",
     "reference/generated/modules-table.md",
-    "reproduction*/opening.md",
     "**/sg_execution_times.rst",
     "sg_execution_times.rst",
 ]

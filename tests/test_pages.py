@@ -286,6 +286,15 @@ def test_the_lists_of_methods_are_the_registry_s() -> None:
         assert text.count("make_methods.py") == text.count("<!-- end of ") > 0
 
 
+def test_the_tables_of_the_reproduction_are_those_of_its_accounts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(DOCS))
+    made = runpy.run_path(str(DOCS / "make_reproduction.py"))["page"]()
+    assert PAGES["docs/reproduction.md"] == made, "run: python docs/make_reproduction.py"
+    assert made.count("| Ada-RHB-NC |") == 2
+
+
 def test_every_method_that_runs_compiled_is_named_for_users_of_jax() -> None:
     page = PAGES["docs/start-jax.md"]
     assert [name for name in ["auto", *rules()] if f'`"{name}"`' not in page] == []
