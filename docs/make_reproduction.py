@@ -2,7 +2,7 @@
 
     python docs/make_reproduction.py
 
-An account is what `momentous reproduce report --account` made.  Here the CPU and the GPU are columns.
+An account is what `momentous reproduce report --account` made.  CPU and GPU become columns.
 """
 
 from __future__ import annotations
@@ -76,7 +76,11 @@ def statements() -> str:
         for _, account, run_set in COLUMNS:
             known = found[account].get(statement, {})
             completion, one_bit = (known.get(run_set.format(problem)) for problem in PROBLEMS)
-            both = completion if one_bit in (None, completion) else f"{completion} (one-bit: {one_bit})"
+            both = (
+                completion
+                if one_bit in (None, completion)
+                else f"{completion} (one-bit: {one_bit})"
+            )
             cells.append("not run" if not known else both or "-")
         rows.append([re.sub(r" \(here: (.*)\)$", r". Here: \1", statement), *cells])
     return markdown(["statement", *HEADINGS], rows)

@@ -318,5 +318,13 @@ def test_the_examples_in_other_packages_are_short() -> None:
         assert len(example.read_text(encoding="utf-8").splitlines()) <= 40, example.name
 
 
+def test_pages_that_say_how_to_are_short() -> None:
+    index = PAGES["docs/how-to/index.md"].partition(":maxdepth: 1\n")[2].partition("```")[0]
+    pages = [DOCS / "how-to" / f"{name}.md" for name in index.split()]
+    assert len(pages) > 20
+    for page in pages:
+        assert len(page.read_text(encoding="utf-8").splitlines()) <= 60, page.name
+
+
 def test_the_readme_is_one_screen() -> None:
     assert len(PAGES["README.md"].splitlines()) <= 90

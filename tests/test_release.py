@@ -80,13 +80,23 @@ def test_what_was_installed_runs_the_lines_of_the_readme(installed, tmp_path):
     assert momentous.__version__ in version
 
 
-def test_a_checkpoint_of_the_last_minor_release_is_resumed():
-    result = momentous.minimize(
-        rosen, np.array([-1.2, 1.0]), jac=rosen_der, resume=DATA / "run-0.1.0.npz"
-    )
+def resume(name):
+    file = DATA / f"{name}-0.1.0.npz"
+    return momentous.minimize(rosen, np.array([-1.2, 1.0]), jac=rosen_der, resume=file)
+
+
+@pytest.mark.parametrize("method", ["run", "lbfgs", "universal-hb", "parameter-free-agd"])
+def test_a_checkpoint_of_the_last_minor_release_is_resumed(method):
+    result = resume(method)  # "run" is of the default
     assert result.success
     assert result.nit > 10
-    assert result.x == pytest.approx([1.0, 1.0], abs=1e-4)
+    assert result.x == pytest.approx([1.0, 1.0], abs=1e-3)
+
+
+@pytest.mark.parametrize("method", ["gd", "ada-ragd"])
+def test_a_checkpoint_that_is_not_read_says_that_its_version_is_another(method):
+    with pytest.raises(momentous.CheckpointError, match=r"momentous 0.1.0|another version of"):
+        resume(method)
 
 
 def test_a_model_of_the_last_minor_release_is_read():

@@ -164,7 +164,7 @@ def examples() -> list[float]:
     """The programs of the pages on ranks: what they find."""
     found = []
     docs = Path(__file__).parents[2] / "docs"
-    for name in ("cluster.md", "how-to/ratings-on-ranks.md"):
+    for name in ("cluster.md", "how-to/spread-variables.md", "how-to/ratings-on-ranks.md"):
         for program in re.findall(r"```python\n(.*?)```", (docs / name).read_text(), re.DOTALL):
             names: dict[str, Any] = {}
             with contextlib.redirect_stdout(io.StringIO()):

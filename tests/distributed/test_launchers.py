@@ -1,4 +1,4 @@
-"""Launchers of others: Spark and Ray, as docs/how-to/launchers.md shows them; the processes of JAX.
+"""Launchers of others: Spark and Ray, as docs/how-to/ray-and-spark.md shows them, and JAX's.
 
 The tests of Spark and Ray need their packages, and Java for Spark: without them they are skipped.
 """
@@ -18,7 +18,7 @@ from launch import HERE, LIMIT, environment, launch
 
 from momentous import minimize
 
-PAGE = (HERE.parents[1] / "docs" / "how-to" / "launchers.md").read_text()
+PAGE = (HERE.parents[1] / "docs" / "how-to" / "ray-and-spark.md").read_text()
 PROGRAMS = {
     "ray" if "ray.train" in program else "spark": program
     for program in re.findall(r"```py\n(.*?)```", PAGE, flags=re.DOTALL)

@@ -20,7 +20,7 @@ from momentous.io.optional import require
     complete=complete_methods,
 )
 @limits
-@click.option("--separate", is_flag=True, help="Give value and gradient apart, not from one call.")
+@click.option("--separate", is_flag=True, help="Call value and gradient apart.")
 @out_folder("momentous-compare", "Folder for the runs, the tables and the pictures.")
 @click.option("--resume", is_flag=True, help="Take over the finished runs in --out.")
 def command(

@@ -50,8 +50,10 @@ def fetch(name: str, folder: Path | None) -> None:
 
 @command.command()
 @click.argument("name")
-@click.option("--out", type=NEW_FILE, required=True, help="csv, tsv, dat, parquet or npz.")
-@click.option("--seed", type=click.IntRange(0), default=0)
+@click.option(
+    "--out", type=NEW_FILE, required=True, help="File to write: .csv, .tsv, .dat, .parquet or .npz."
+)
+@click.option("--seed", type=click.IntRange(0), default=0, help="Seed of the random ratings.")
 def twin(name: str, out: Path, seed: int) -> None:
     """Write ratings like those of the data set NAME, made up."""
     from momentous.lowrank.tasks import write_twin

@@ -19,7 +19,7 @@ OPENING = (
 
 @click.command()
 @out_folder("momentous-demo", "Folder for the report.")
-@click.option("--iterations", type=click.IntRange(10), default=500, help="Per method.")
+@click.option("--iterations", type=click.IntRange(10), default=500, help="Iterations per method.")
 def command(out: Path, iterations: int) -> None:
     """Run the paper's comparison in small: about a minute, ending in a page to look at."""
     for package in ("matplotlib", "pyarrow"):

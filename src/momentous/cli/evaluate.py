@@ -14,7 +14,7 @@ from momentous.cli.terminal import show_facts
 @reading
 @as_json
 def command(model: Path, file: str, as_json: bool, reading: FileOptions) -> None:
-    """How well a MODEL predicts the ratings in a FILE.
+    """Measure how well a MODEL predicts the ratings in a FILE.
 
     Under torchrun or mpirun all ranks do it together, each for its own users.
     """

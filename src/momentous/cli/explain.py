@@ -12,12 +12,12 @@ from momentous.cli.terminal import show_facts, show_lists
 @click.argument("model", type=EXISTING)
 @click.argument("user")
 @click.argument("item")
-@click.option("-n", "count", type=click.IntRange(1), default=10)
+@click.option("-n", "count", type=click.IntRange(1), default=10, help="Number of ratings to show.")
 @as_json
 def command(model: Path, user: str, item: str, count: int, as_json: bool) -> None:
-    """What the ratings of a USER add to the score of an ITEM, those that add most first.
+    """Show what the ratings of a USER add to the score of an ITEM, the largest parts first.
 
-    All of them and the rest (the mean, the bias of the item) sum up to the score.
+    All parts and the rest (the mean, the bias of the item) sum up to the score.
     """
     from momentous.lowrank.tasks import explain_score
 

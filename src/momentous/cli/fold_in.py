@@ -19,13 +19,13 @@ from momentous.cli.terminal import show_facts, usage_errors
 @click.command()
 @click.argument("model", type=EXISTING)
 @click.argument("file", type=RATINGS)
-@click.option("--out", type=NEW_FILE, required=True, help="The file for the model with them.")
+@click.option("--out", type=NEW_FILE, required=True, help="File for the new model.")
 @reading
 @as_json
 def command(model: Path, file: str, out: Path, as_json: bool, reading: FileOptions) -> None:
-    """Let a MODEL know the users in a FILE of ratings, without a new fit: the items stay.
+    """Add the users in a FILE of ratings to a MODEL without a new fit; the items stay as they are.
 
-    A user whom it knows already is computed again, from these ratings alone.
+    A user who is in the model already is computed again, from these ratings alone.
     """
     from momentous.lowrank.tasks import OptionError, fold_in_file
 

@@ -83,7 +83,9 @@ def complete_methods(ctx: click.Context, param: click.Parameter, incomplete: str
 
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-threads = click.option("--threads", type=click.IntRange(1), help="Of compiled code; default: all.")
+threads = click.option(
+    "--threads", type=click.IntRange(1), help="Threads of compiled code; default: all."
+)
 
 
 def device(default: str | None = "cpu") -> Decorator:
@@ -92,7 +94,7 @@ def device(default: str | None = "cpu") -> Decorator:
         "--device",
         type=click.Choice(["cpu", "cuda", "auto"]),
         default=default,
-        help="cuda: an NVIDIA GPU; auto: that, where there is one and it is worth it."
+        help="cuda is an NVIDIA GPU; auto takes it where it pays."
         + ("  [default: cpu]" if default is None else ""),
     )
 
@@ -191,7 +193,7 @@ def columns_option(names: str) -> Decorator:
             )
         return [int(part) if part.isdigit() else part for part in parts]
 
-    help = "Which columns, by name or counted from 0."
+    help = "Columns to read, by name or counted from 0."
     return click.option("--columns", metavar=names, callback=checked, help=help)
 
 
@@ -205,10 +207,8 @@ def reading(command: AnyFunction) -> AnyFunction:
 
     return together(
         columns_option("USER,ITEM,RATING"),
-        click.option("--format", help="The format, where it is not recognised."),
-        click.option(
-            "--delimiter", help="What stands between the fields, where it is not recognised."
-        ),
+        click.option("--format", help="Format, if it is not recognised."),
+        click.option("--delimiter", help="Text between two fields, if it is not recognised."),
         click.option(
             "--decimal",
             type=click.Choice([".", ","]),
@@ -267,6 +267,6 @@ limits = together(
         help="Values plus gradients that a run may take.",
     ),
     click.option("--max-time", type=POSITIVE, default=60.0, help="Seconds that a run may take."),
-    click.option("--cutest/--no-cutest", default=False, help="The CUTEst problems too."),
+    click.option("--cutest/--no-cutest", default=False, help="Run the CUTEst problems, too."),
 )
 """Which problems there are, and when a run is over."""

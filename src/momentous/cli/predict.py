@@ -17,14 +17,14 @@ from momentous.io.atomic import atomic_file
     "--unknown",
     type=click.Choice(["mean", "nan", "error"]),
     default="mean",
-    help="What to say about ids that the model does not know.",
+    help="Answer for ids that the model does not know.",
 )
 @columns_option("USER,ITEM")
 @click.option(
     "--out",
     type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
     default=Path("-"),
-    help="A file of its own in place of the standard output.",
+    help="File for the predictions; - is the standard output.",
 )
 @click.option(
     "--raw",

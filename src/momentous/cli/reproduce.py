@@ -24,7 +24,9 @@ WHAT = (*PARTS, "all", "report")
 @click.argument("what", nargs=-1, required=True, metavar=f"{'|'.join(WHAT)}...")
 @study_options
 @click.option(
-    "--iterations", type=click.IntRange(1), help="Shown, in place of the paper's 1000 or 100,000."
+    "--iterations",
+    type=click.IntRange(1),
+    help="Iterations to show; in the paper 1,000 or 100,000.",
 )
 @click.option(
     "--reference",

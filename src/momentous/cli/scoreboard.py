@@ -21,7 +21,9 @@ from momentous.io.optional import require
     help="Put the runs of --methods into the table in --out, and keep the rest of it.",
 )
 @limits
-@click.option("--fused-only", is_flag=True, help="Do not run all again with values apart.")
+@click.option(
+    "--fused-only", is_flag=True, help="Skip the second pass, with value and gradient called apart."
+)
 @click.option(
     "--work",
     type=FOLDER,

@@ -37,7 +37,7 @@ study_options = together(
         "--profile",
         type=click.Choice(["paper", "authors-code"]),
         default="paper",
-        help="Whose details, where the paper and the authors' published code differ: the "
+        help="Where the paper and its authors' published code differ, follow this one: the "
         "code has half of the gradient of the balance term, and its conjugate gradients "
         "accept a step after ten halvings whether it lowers the objective or not.",
     ),

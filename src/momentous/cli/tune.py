@@ -17,7 +17,7 @@ from momentous.cli.terminal import usage_errors
     "problems",
     type=click.Choice(["completion", "one-bit"]),
     multiple=True,
-    help="By default both.",
+    help="Only this problem; by default both.",
 )
 @click.option(
     "--iterations",

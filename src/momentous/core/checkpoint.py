@@ -362,8 +362,11 @@ def unpack_state(
     except CheckpointError:
         raise
     except (*MALFORMED, RuntimeError) as error:  # of PyTorch's tensors, or of a tree too deep
-        what = " ".join(str(error).split())[:200]
-        raise CheckpointError(f"is damaged ({type(error).__name__}: {what})") from error
+        what = f"({type(error).__name__}: {' '.join(str(error).split())[:200]})"
+        if path is not None and SEAL not in tree:
+            old = "is of momentous 0.1.0, and not readable here: go on with 0.1.0, or begin again"
+            raise CheckpointError(f"{old} {what}") from error
+        raise CheckpointError(f"is damaged {what}") from error
 
 
 def read_checkpoint(path: str | os.PathLike[str]) -> Archive:

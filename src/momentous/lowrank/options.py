@@ -87,7 +87,7 @@ ALLOWED = {
         float, 1e-12,
     ),
     "gap_tol": Allowed("With --rank auto: how near to the optimum, relatively.", float),
-    "biases": Allowed("Of users and items."),
+    "biases": Allowed("Fit a bias per user and per item."),
     "half_sweeps": Allowed(
         "How sweeps solve for a row: exactly, or by two steps of conjugate gradients; auto: the "
         "latter above rank 16.",
@@ -101,7 +101,7 @@ ALLOWED = {
         "Hold out this share, and stop when the error on it stops falling.", float, 0.0, 1.0
     ),
     "max_iterations": Allowed("Limit on iterations.", int, 1),
-    "tol": Allowed("When to stop.", float),
+    "tol": Allowed("Stop when ten sweeps lower the objective by less than this share.", float),
     "patience": Allowed(number=int, low=1),
     "bias_ridge": Allowed(number=float),
     "balance": Allowed(number=float),
