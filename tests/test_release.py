@@ -1,6 +1,7 @@
 """What a user installs: the wheel, alone in a folder; and the files of the last minor release."""
 
 import email
+import json
 import os
 import subprocess
 import sys
@@ -78,6 +79,36 @@ def test_what_was_installed_runs_the_lines_of_the_readme(installed, tmp_path):
     version = run(installed, "import sys; sys.argv[1:] = ['--version'];"
                   "from momentous.cli import main; main()", tmp_path)  # fmt: skip
     assert momentous.__version__ in version
+
+
+TYPED = """
+import numpy as np
+from momentous import Result, certify, minimize
+
+def fun(x: np.ndarray) -> tuple[float, np.ndarray]:
+    return float(x @ x), 2 * x
+
+result: Result = minimize(fun, np.ones(2), jac=True)
+name: str = certify(fun, result.x, jac=True, eps=1e-3).verdict.name
+minimize(fun, np.ones(2), max_iterations="3")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("checker", ["mypy", "pyright"])
+def test_type_checkers_know_what_was_installed(installed, tmp_path, checker):
+    pytest.importorskip(checker)
+    (tmp_path / "program.py").write_text(TYPED)
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps({"extraPaths": [str(installed)]}))
+    options = ["--strict", "--follow-imports=silent"] if checker == "mypy" else []
+    done = subprocess.run(
+        [sys.executable, "-m", checker, *options, "program.py"], cwd=tmp_path, timeout=300,
+        env={**os.environ, "MYPYPATH": str(installed)}, capture_output=True, text=True,
+    )  # fmt: skip
+    lines = [line for line in done.stdout.splitlines() if "error:" in line or "- error" in line]
+    assert len(lines) == 1, done.stdout + done.stderr  # the one mistake in it
+    assert "program.py:10" in lines[0]
+    assert "max_iterations" in lines[0]
 
 
 def resume(name):
