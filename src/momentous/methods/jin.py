@@ -20,9 +20,9 @@ from momentous.methods.checks import (
     check_whole,
     needed,
     root_of_product,
-    square_over,
 )
 from momentous.methods.endings import Events, by_own_rule, stuck
+from momentous.methods.restarted.fixed_radius import Momentum
 from momentous.methods.search.rounding import Rounding
 
 
@@ -183,8 +183,10 @@ class JinAGD(Method[JinMemory]):
 
         eps = 1e-4, rho = 1, theta = 0.04 (eps rho eta^2)^(1/4), no perturbations.
         """
-        made = cls(hessian_lipschitz=1.0, eps=1e-4, momentum_factor=0.04, perturbed=False)
-        return dataclasses.replace(made, step_size=step_size)
+        return cls(
+            hessian_lipschitz=1.0, eps=1e-4, step_size=step_size, momentum_factor=0.04,
+            perturbed=False,
+        )  # fmt: skip
 
     @property
     def default_tolerance(self) -> float:
@@ -192,34 +194,33 @@ class JinAGD(Method[JinMemory]):
 
     def resolved(self, tol: float, dimension: int) -> JinParameters:
         """The numbers that a run with this tolerance uses."""
-        eps = self.eps if self.eps is not None else tol
-        eta, gamma, s = self.step_size, self.curvature, self.curvature_step
+        eps, eta, rho = self.eps or tol, self.step_size, self.hessian_lipschitz
         if eta is None:
             eta = 1 / (4 * needed(self, "gradient_lipschitz", "step_size"))
         if self.momentum is not None:
             theta = 1 - self.momentum
         else:
             rho = needed(self, "hessian_lipschitz", "momentum")
-            # theta = 1/4; with the theory's factor and step this is L^2/rho: kappa = 1.
-            largest = square_over((0.25 / self.momentum_factor) ** 2 / eta, rho)
+            scheme = Momentum(self.momentum_factor, largest_theta=0.25)
+            largest = scheme.largest_eps(rho, eta)  # with the theory's factor and step: kappa = 1
             if self.eps is None:
                 # An eps above the range would be a weaker goal than the largest within: clip it.
                 eps = min(tol or needed(self, "eps", "momentum"), largest)
-            elif self.eps > largest * (1 + 1e-12):
+            elif eps > largest * (1 + 1e-12):
                 raise ValueError(
-                    f"JinAGD: eps={self.eps:.3g} is above {largest:.3g}, the largest for which "
+                    f"JinAGD: eps={eps:.3g} is above {largest:.3g}, the largest for which "
                     "theta <= 1/4; choose a smaller eps, or give momentum by hand"
                 )
-            theta = min(self.momentum_factor * math.sqrt(eta * root_of_product(eps, rho)), 0.25)
-        gamma = theta * theta / eta if gamma is None else gamma
-        if s is None:
-            s = gamma / (4 * needed(self, "hessian_lipschitz", "curvature_step"))
+            theta = min(scheme.theta(eps, rho, eta), scheme.largest_theta)
+        gamma = self.curvature or theta * theta / eta
+        s = self.curvature_step
+        s = s or gamma / (4 * needed(self, "hessian_lipschitz", "curvature_step"))
         r, wait, drop = self._perturbation(eta, eps, dimension) if self.perturbed else (0.0, 0, 0.0)
         return JinParameters(eta, theta, gamma, s, eps, r, wait, drop)
 
     def _perturbation(self, eta: float, eps: float, dimension: int) -> tuple[float, int, float]:
         """r, T and E."""
-        r, wait, drop = self.perturbation, self.wait, self.drop
+        r, wait, drop, c = self.perturbation, self.wait, self.drop, self.constant
         eps = eps or needed(self, "eps", "perturbed=False")
         if r is None or wait is None or drop is None:
             rho = needed(self, "hessian_lipschitz", "perturbation, wait and drop")
@@ -228,27 +229,17 @@ class JinAGD(Method[JinMemory]):
             ratio = self.gap / (4 * eta) / rho / eps if self.gap is not None else kappa * kappa
             argument = max(dimension, 1) * ratio / self.failure_probability
             chi = self.log_factor or max(1.0, math.log(max(1.0, argument)))
-            c = self.constant
-            r = r if r is not None else eta * eps / (chi**5 * c**8)
-            wait = wait if wait is not None else math.ceil(c * chi * math.sqrt(kappa))
-            drop = drop if drop is not None else eps * math.sqrt(eps / rho) / (chi**5 * c**7)
+            r = r or eta * eps / (chi**5 * c**8)
+            wait = wait or math.ceil(c * chi * math.sqrt(kappa))
+            drop = drop or eps * math.sqrt(eps / rho) / (chi**5 * c**7)
         return r, int(wait), drop
 
     def start(self, oracle: Oracle, x0: Array, tol: float | None, seed: int) -> Step[JinMemory]:
         p = self.resolved(self.tolerance_for(tol), oracle.space.dimension)
-        sample = oracle.gradient(x0)
-        memory = JinMemory(
-            x=x0,
-            x_prev=x0,
-            value=sample.value,
-            parameters=p,
-            waited=p.wait + 1,
-            tol=tol or 0.0,
-            seed=seed,
-            origin=Sample(x0, sample.value),
-            rounding=Rounding.at(Host.of(oracle.space), sample.value),
-        )
-        return memory.as_step(sample)
+        here = oracle.gradient(x0)
+        origin, rounding = Sample(x0, here.value), Rounding.at(Host.of(oracle.space), here.value)
+        memory = JinMemory(x0, x0, here.value, p, p.wait + 1, tol or 0.0, seed, origin, rounding)
+        return memory.as_step(here)
 
     def step(self, oracle: Oracle, memory: JinMemory) -> Step[JinMemory]:
         memory = dataclasses.replace(memory, waited=memory.waited + 1)
@@ -276,17 +267,13 @@ class JinAGD(Method[JinMemory]):
             return memory.as_step(sample, events, stuck(sample.grad_norm, p.step_size))
         value, known = oracle.value(x_next), oracle.last
         if not math.isfinite(value) or (
-            known and known.gradient is not None and not known.has_finite_gradient
+            known and known.evaluated and not known.has_finite_gradient
         ):
             return self._rejected(oracle, memory, sample, events)
         L = self.gradient_lipschitz or 1 / (4 * p.step_size)
+        floor = (1 - L * p.step_size) * sample.grad_norm  # |grad f(y - eta g) - g| <= L eta |g|
         after = dataclasses.replace(
-            memory,
-            x=x_next,
-            x_prev=x,
-            value=value,
-            speed=math.sqrt(moved),
-            floor=(1 - L * p.step_size) * sample.grad_norm,  # |grad f(y - eta g) - g| <= L eta |g|
+            memory, x=x_next, x_prev=x, value=value, speed=math.sqrt(moved), floor=floor
         )
         return self._judged(oracle, after, sample, events)
 
@@ -334,17 +321,13 @@ class JinAGD(Method[JinMemory]):
                 {"grad_norm": here.grad_norm, "perturbation": r},
             )
             return memory.as_step(here, ending=ending)
-        at_rest = memory.x is memory.x_prev
+        x_prev = x
+        if memory.x is not memory.x_prev:
+            x_prev = space.displaced(memory.x_prev, r, memory.seed, memory.draws)
         after = dataclasses.replace(
-            memory,
-            x=x,
-            x_prev=x if at_rest else space.displaced(memory.x_prev, r, memory.seed, memory.draws),
-            value=value,
-            waited=0,
-            before=here,
-            energy_before=memory.energy,
-            draws=memory.draws + 1,
-        )
+            memory, x=x, x_prev=x_prev, value=value, waited=0, before=here,
+            energy_before=memory.energy, draws=memory.draws + 1,
+        )  # fmt: skip
         return after.as_step(here, (Event(EventKind.PERTURBED, r),))
 
     def _judged(
@@ -372,17 +355,16 @@ class JinAGD(Method[JinMemory]):
         self, oracle: Oracle, memory: JinMemory, sample: Sample, events: Events
     ) -> Step[JinMemory]:
         """Not finite: drop the momentum; if that has not helped the last time, halve the step."""
-        resting = sample.point is memory.x
-        here = sample if resting else Sample(memory.x, memory.value)
-        oracle.recall(here)
         events += (Event(EventKind.NON_FINITE, sample.grad_norm),)
+        resting, here, ending = sample.point is memory.x, sample, None
         if not resting:
+            here = Sample(memory.x, memory.value)
             events += (Event(EventKind.RESTART, memory.speed),)
+        oracle.recall(here)
         after = memory.at_rest(here)
         after.rejected_at = memory.value
         if resting or not memory.value < memory.rejected_at:
             after.parameters = memory.parameters.halved()
-        ending = None
         if resting and not sample.has_finite_gradient:
             ending = Ending(
                 Status.NON_FINITE,
