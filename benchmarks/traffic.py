@@ -164,7 +164,7 @@ def measure_passes(library: Library, size: int, dtype: str, step: float) -> None
     for work, given, numbers in (
         (passes.INNER, 2, 0), (passes.ADD_DIFFERENCE, 3, 1), (passes.STEPPED, 3, 1),
         (passes.GRADIENT_ALONG, 2, 0), (passes.MOMENTUM, 3, 2),
-        (passes.FREE_NESTEROV, 5, 3), (passes.FREE_HEAVY_BALL, 5, 3),
+        (passes.FREE_NESTEROV, 4, 3), (passes.FREE_HEAVY_BALL, 4, 3),
         (passes.direction(21), 22, 21), (passes.new_pair(18), 21, 0),
     ):  # fmt: skip
         weights = [0.1] * numbers

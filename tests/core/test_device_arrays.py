@@ -96,7 +96,7 @@ PASSES = [
     (passes.INNER, 2, 0), (passes.DISTANCE, 2, 0), (passes.ADD, 2, 1),
     (passes.ADD_DIFFERENCE, 3, 1),
     (passes.STEPPED, 3, 1), (passes.GRADIENT_ALONG, 2, 0), (passes.MOMENTUM, 3, 2),
-    (passes.FREE_NESTEROV, 5, 3), (passes.FREE_HEAVY_BALL, 5, 3),
+    (passes.FREE_NESTEROV, 4, 3), (passes.FREE_HEAVY_BALL, 4, 3),
     (passes.inners(8), 9, 0), (passes.weighted_sum(4), 4, 4),
     (passes.direction(9), 10, 9), (passes.new_pair(20), 23, 0),
 ]  # fmt: skip

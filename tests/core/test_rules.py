@@ -42,7 +42,7 @@ def test_rules_never_ask_for_the_truth_of_a_condition(cls):
 STATIC = (
     "m.fuses", "m.fused", "made", "not made", "sums", "here.gradient is None",
     "here.gradient is not None", "start.gradient is None",
-    "epoch.forecast is None or eta != epoch.forecast.step", "space.has_own_inner", "space.is_part",
+    "space.has_own_inner", "space.is_part",
 )  # fmt: skip
 
 

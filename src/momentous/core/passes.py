@@ -104,20 +104,19 @@ def _momentum(g: Entry, e: Entry, x: Entry, w: Entry, m: Entry) -> tuple[Vectors
 
 
 def _free_nesterov(
-    g: Entry, g_prev: Entry, y: Entry, x: Entry, points: Entry, w: Entry, m: Entry, share: Entry
+    g: Entry, y: Entry, x: Entry, points: Entry, w: Entry, m: Entry, share: Entry
 ) -> tuple[Vectors, Products]:
     z = y + w * g
     c = z - x
-    return (z, z + m * c, points + share * y), ((g, g), (g, g_prev), (c, c))
+    return (z, z + m * c, points + share * y), ((c, c),)
 
 
 def _free_heavy_ball(
-    g: Entry, g_prev: Entry, x: Entry, x_prev: Entry, points: Entry, w: Entry, m: Entry,
-    share: Entry,
-) -> tuple[Vectors, Products]:  # fmt: skip
+    g: Entry, x: Entry, x_prev: Entry, points: Entry, w: Entry, m: Entry, share: Entry
+) -> tuple[Vectors, Products]:
     z = x + m * (x - x_prev) + w * g
     c = z - x
-    return (z, points + share * x), ((g, g), (g, g_prev), (c, c))
+    return (z, points + share * x), ((c, c),)
 
 
 INNER = Pass("inner", _inner)  # <a, b>
@@ -132,9 +131,9 @@ BALL = Pass("ball", _ball, 2)  # u = v + w g, x + u; |u|^2
 # x' = e + w g, e' = x' + m (x' - x); |g|^2, |x' - x|^2
 MOMENTUM = Pass("gradient_momentum", _momentum, 2)
 # x' as y + w g, with y' = x' + m (x' - x), or as x + m (x - x_prev) + w g; points + share y, or
-# points + share x; |g|^2, <g, g_prev>, |x' - x|^2
-FREE_NESTEROV = Pass("gradient_free_nesterov", _free_nesterov, 3)
-FREE_HEAVY_BALL = Pass("gradient_free_heavy_ball", _free_heavy_ball, 2)
+# points + share x; |x' - x|^2
+FREE_NESTEROV = Pass("free_nesterov", _free_nesterov, 3)
+FREE_HEAVY_BALL = Pass("free_heavy_ball", _free_heavy_ball, 2)
 
 
 @cache

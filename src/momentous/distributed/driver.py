@@ -91,8 +91,8 @@ class Variables(Data):
     """Every rank has its part of x: one flat vector is cut in pieces, in the order of ranks.
 
     ``fun`` gives the value of the whole function on every rank, and ``jac`` this rank's part of the
-    gradient; to compute them, they make calls over ranks themselves.  One message of one to three
-    numbers per iteration: sums of products, and the value if it comes with the gradient.
+    gradient; to compute them, they make calls over ranks themselves.  One message or two of one to
+    three numbers per iteration: sums of products, and the value if it comes with the gradient.
     """
 
     def start(self, x0: object) -> Array:

@@ -142,11 +142,7 @@ class UniversalHeavyBall(ParameterFree[HeavyBallMemory]):
 
     def _plan_step(self, m: Machine, memory: HeavyBallMemory) -> HeavyBallMemory:
         x, shorter = memory.x, -1 / memory.lipschitz
-        if m.fuses:
-            (v, point), (moved,) = m.run(BALL, (memory.v, x.gradient, x.point), (shorter,))
-        else:
-            v = m.combination(memory.v, shorter, x.gradient)
-            point, moved = m.combination(x.point, 1.0, v), m.inner(v, v)
+        (v, point), (moved,) = m.run(BALL, (memory.v, x.gradient, x.point), (shorter,))
         moves = m.case(True, (memory.k == 0, lambda: m.distance(point, x.point) > 0.0))
         return self._go_to(m, memory, point, v, moved, moves)
 

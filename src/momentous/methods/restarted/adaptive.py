@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Self
 
 from momentous.core.machine import Machine
 from momentous.core.oracle import Sample
-from momentous.core.passes import Pass
 from momentous.core.rule import Ask, Goal, Sums, Vectors
 from momentous.core.status import Ending, Status
 from momentous.methods.restarted.adaptive_radius import AdaptiveRadius
@@ -45,10 +44,6 @@ class Adaptive(AdaptiveRadius):
     def _rule(self) -> Any:
         """The one that runs."""
         return self.free if self.is_free else super()
-
-    @property
-    def work(self) -> Pass:  # type: ignore[override]
-        return self._rule.work  # type: ignore[no-any-return]
 
     def begin(self, m: Machine, here: Sample, goal: Goal) -> Any:
         return self._rule.begin(m, here, goal)

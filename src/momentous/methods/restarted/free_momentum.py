@@ -20,14 +20,6 @@ from momentous.core.space import Array
 
 
 @record
-class Forecast:
-    """Of the next step: a pass may be made together with the gradient, before its eta is known."""
-
-    step: float  # what the next eta is expected to be
-    curvature: float = math.nan  # |g - g'|/|y - y'| in the last iteration
-
-
-@record
 class FreeEpoch:
     """Where an epoch stands after k of its iterations; v_k = x^k - x^{k-1}."""
 
@@ -47,13 +39,11 @@ class FreeEpoch:
     path: float = 0.0  # the length of the way y^0, y^1, .., y^{k-1}
     mean_path: float = 0.0  # the mean of that length up to y^t, with the weights of W
     spread: float = 0.0  # W times its variance, no less than that of the y^t
-    forecast: Forecast | None = None  # where such a pass is best
 
     @staticmethod
-    def at(m: Machine, x: Array, gradient: Array, eta: float, mean_due: int) -> FreeEpoch:
+    def at(x: Array, gradient: Array, eta: float, mean_due: int) -> FreeEpoch:
         """A fresh epoch: x^{-1} = x^0 = x."""
-        forecast = Forecast(eta) if m.fuses else None
-        return FreeEpoch(x, x, x, gradient, eta, mean_due, forecast=forecast)
+        return FreeEpoch(x, x, x, gradient, eta, mean_due)
 
     def share(self, m: Machine, eta: float) -> float:
         """The weight of the next point in the mean, besides that of y^0."""
@@ -106,14 +96,10 @@ class FreeNesterov:
     cancelled: float = 1e-12  # a difference of squares this much smaller than they are says nothing
 
     def advance(
-        self, m: Machine, epoch: FreeEpoch, before: Learned, here: Sample, y: Array, made: Vectors,
-        sums: Sums,
-    ) -> tuple[FreeEpoch, Learned, Array, bool]:  # fmt: skip
+        self, m: Machine, epoch: FreeEpoch, before: Learned, here: Sample, y: Array, sums: Sums
+    ) -> tuple[FreeEpoch, Learned, Array, bool]:
         """One iteration: where the epoch stands then, with which eta, where the next gradient is
-        taken, and was the last step too long?
-
-        ``made`` and ``sums`` are what the pass has made with the eta of the forecast, if any.
-        """
+        taken, and was the last step too long?  ``sums`` has <g, g'>, if anything."""
         k, norm, eta = epoch.k + 1, here.grad_norm, before.step_size
         # The step size, by what the gradients show.
         apart = self.distance_apart(m, epoch, eta)
@@ -129,11 +115,8 @@ class FreeNesterov:
         eta = now.step_size
         share = epoch.share(m, eta)
         # The step.
-        if epoch.forecast is None or eta != epoch.forecast.step:
-            vectors, numbers = self.given(epoch, y, k, eta, share)
-            made, sums = m.run(self.work, (here.gradient, *vectors), numbers, 2)
+        made, (moved,) = m.run(self.work, *self.given(epoch, here.gradient, y, k, eta, share))
         x_next, y_next, points = self.made(made)
-        moved = sums[-1]
         travelled, weight, path = epoch.travelled + moved, epoch.weight + share, epoch.path + apart
         ahead = path - epoch.mean_path
         mean_path = epoch.mean_path + share / weight * ahead
@@ -145,10 +128,6 @@ class FreeNesterov:
             epoch.early_due, norm, k, moved, slope, travelled, weight, path, mean_path,
             epoch.spread + share * ahead * (path - mean_path),
         )  # fmt: skip
-        if epoch.forecast is not None:
-            curvature = m.where(epoch.k > 0, bend / before.step_size, math.nan)
-            step = self.expected_step(m, now, k + 1, curvature, epoch.forecast.curvature)
-            reached.forecast = Forecast(step, curvature)
         return reached, now, y_next, too_long
 
     def _change(self, m: Machine, epoch: FreeEpoch, here: Sample, sums: Sums, later: bool) -> float:
@@ -173,15 +152,6 @@ class FreeNesterov:
         longer = m.maximum(eta, m.minimum(growth * eta, most))
         return m.where(bend > self.longest, eta * share, longer)
 
-    def expected_step(
-        self, m: Machine, now: Learned, k: int, curvature: float, curvature_before: float
-    ) -> float:
-        """The step size that iteration k will most likely have."""
-        eta = now.step_size
-        curvature = self.predicted_curvature(m, curvature, curvature_before)
-        longer = m.maximum(eta, m.minimum(self.growth_at(m, k) * eta, now.most))
-        return m.where(eta * curvature < self.threshold_at(m, k), longer, eta)
-
     def threshold_at(self, m: Machine, k: int) -> float:
         """Where b is below this in iteration k of an epoch, eta grows ..."""
         return m.where(k == 2, self.first_threshold, self.growth_threshold)
@@ -191,11 +161,11 @@ class FreeNesterov:
         return m.where(k == 2, self.first_growth, self.growth)
 
     def given(
-        self, epoch: FreeEpoch, y: Array, k: int, eta: float, share: float
+        self, epoch: FreeEpoch, g: Array, y: Array, k: int, eta: float, share: float
     ) -> tuple[Vectors, tuple[float, ...]]:
-        """What the pass reads behind the gradient, and its numbers; y is where that is taken, and
-        ``share`` the weight of y in the sum of points."""
-        return (epoch.gradient, y, epoch.x, epoch.points), (-eta, 1 - 1 / (k + 1), share)
+        """The vectors and numbers of the pass; y is where the gradient g is taken, and ``share``
+        the weight of y in the sum of points."""
+        return (g, y, epoch.x, epoch.points), (-eta, 1 - 1 / (k + 1), share)
 
     def made(self, vectors: Vectors) -> Vectors:
         """x^k, where the next gradient is taken, and the sum of points, of what the pass makes."""
@@ -204,11 +174,6 @@ class FreeNesterov:
     def next_point(self, m: Machine, epoch: FreeEpoch) -> Array:
         """Where the next iteration takes its gradient."""
         return m.combination(epoch.x, 1 - 1 / (epoch.k + 1), epoch.x, epoch.x_prev)
-
-    def predicted_curvature(self, m: Machine, curvature: float, before: float) -> float:
-        """|g - g'|/|y - y'| as expected in the next iteration: it goes on changing as it did."""
-        known = before > 0.0
-        return m.where(known, curvature * (curvature / m.where(known, before, 1.0)), curvature)
 
     def distance_apart(self, m: Machine, epoch: FreeEpoch, eta: float) -> float:
         """|y^k - y^{k-1}|, from the step v_k that led to x^k with this eta."""
@@ -242,9 +207,9 @@ class FreeHeavyBall(FreeNesterov):
     near: float = 0.7  # of a step: beyond, its end is as good a start as a point before it
 
     def given(
-        self, epoch: FreeEpoch, y: Array, k: int, eta: float, share: float
+        self, epoch: FreeEpoch, g: Array, y: Array, k: int, eta: float, share: float
     ) -> tuple[Vectors, tuple[float, ...]]:
-        return (epoch.gradient, epoch.x, epoch.x_prev, epoch.points), (-eta, 1 - 1 / k, share)
+        return (g, epoch.x, epoch.x_prev, epoch.points), (-eta, 1 - 1 / k, share)
 
     def made(self, vectors: Vectors) -> Vectors:
         x_next, points = vectors
@@ -252,10 +217,6 @@ class FreeHeavyBall(FreeNesterov):
 
     def next_point(self, m: Machine, epoch: FreeEpoch) -> Array:
         return epoch.x
-
-    def predicted_curvature(self, m: Machine, curvature: float, before: float) -> float:
-        """It jumps up and down: a growth of the step is not counted on."""
-        return math.inf
 
     def distance_apart(self, m: Machine, epoch: FreeEpoch, eta: float) -> float:
         return m.sqrt(epoch.moved)

@@ -18,13 +18,12 @@ from functools import cached_property
 
 from momentous.core.machine import Machine
 from momentous.core.oracle import Sample
-from momentous.core.passes import Pass, weighted_sum
+from momentous.core.passes import GRADIENT_ALONG, weighted_sum
 from momentous.core.record import record
 from momentous.core.rule import (
     BOTH,
     GRADIENT,
     RUNNING,
-    STEP,
     VALUE,
     Ask,
     Goal,
@@ -97,16 +96,12 @@ class FreeRadius(Rule[FreeMemory]):
     scheme: FreeNesterov
     constants: Constants = Constants()
 
-    @property
-    def work(self) -> Pass:  # type: ignore[override]
-        return self.scheme.work
-
     def begin(self, m: Machine, here: Sample, goal: Goal) -> FreeMemory:
         """The first step: its size comes from one extra gradient, and q = 1/|grad f(x0)|."""
         norm = here.grad_norm
         q = m.where(norm > 0.0, 1 / m.where(norm > 0.0, norm, 1.0), 1.0)
         learned = Learned(1.0, math.inf, q, norm, 1.0, longest=1.0)
-        epoch = FreeEpoch.at(m, here.point, here.gradient, 1.0, self.constants.looks)
+        epoch = FreeEpoch.at(here.point, here.gradient, 1.0, self.constants.looks)
         memory = FreeMemory(epoch, learned, Outcome(1.0, m.no_events), here, here.point)
         probe = Probe.at(m, here)
         memory = self._probe(m, memory, probe)
@@ -139,16 +134,14 @@ class FreeRadius(Rule[FreeMemory]):
 
     def ask(self, m: Machine, memory: FreeMemory) -> Ask:
         """One gradient per iteration, and now and then one of the mean or a value."""
-        epoch, phase = memory.epoch, memory.phase
+        phase = memory.phase
         of_value = m.where(memory.again, BOTH, VALUE)
         need = m.where(phase >= END, of_value, GRADIENT)
-        vectors: Vectors = ()
-        numbers: tuple[float, ...] = ()
-        if epoch.forecast is not None:
-            eta, need = epoch.forecast.step, m.where(phase == ITERATE, STEP, need)
-            share = epoch.share(m, eta)
-            vectors, numbers = self.scheme.given(epoch, memory.point, epoch.k + 1, eta, share)
-        return Ask(memory.point, need, memory.again, memory.start, vectors, numbers)
+        ask = Ask(memory.point, need, memory.again, memory.start)
+        if not m.fuses:
+            return ask
+        with_product = ask._replace(work=GRADIENT_ALONG, vectors=(memory.epoch.gradient,))
+        return m.case(ask, (phase == ITERATE, lambda: with_product))
 
     def tell(
         self, m: Machine, memory: FreeMemory, here: Sample, made: Vectors, sums: Sums
@@ -167,7 +160,7 @@ class FreeRadius(Rule[FreeMemory]):
         x, eta, due = memory.start.point, memory.learned.step_size, self.constants.looks
         return m.but(
             memory,
-            epoch=FreeEpoch.at(m, x, memory.epoch.gradient, eta, due),
+            epoch=FreeEpoch.at(x, memory.epoch.gradient, eta, due),
             learned=m.but(memory.learned, longest=eta),
             point=x,
             phase=ITERATE,
@@ -182,7 +175,7 @@ class FreeRadius(Rule[FreeMemory]):
         self, m: Machine, memory: FreeMemory, here: Sample, made: Vectors, sums: Sums
     ) -> FreeMemory:
         reached, now, point, too_long = self.scheme.advance(
-            m, memory.epoch, memory.learned, here, memory.point, made, sums
+            m, memory.epoch, memory.learned, here, memory.point, sums
         )
         k, eta = reached.k, now.step_size
         start = memory.start
