@@ -81,6 +81,13 @@ def test_similar_names_the_nearest_of_each_id(model):
     assert "the column id 'zzz'" in run("similar", model, "zzz", code=1).stderr
 
 
+def test_explain_names_users_that_are_known_and_no_option_that_it_lacks(model):
+    said = run("explain", model, "nobody", 3, code=1).stderr
+    assert "the row id 'nobody'" in said
+    assert "'u0', 'u1', 'u10' and so on; fit or fold it in" in said
+    assert "--unknown" not in said
+
+
 def test_explain_sums_up_to_the_score(model):
     facts = json.loads(run("explain", model, "u1", 3, "-n", 100, "--json").stdout)
     score = load_model(model)[0].scores([["u1", "3"]])[0]

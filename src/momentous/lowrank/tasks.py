@@ -315,6 +315,8 @@ def similar_ids(
 def explain_score(model: Path, user: str, item: str, count: int = 10) -> JsonObject:
     """The score of an item for a user, and what the user's ratings add to it, the most first."""
     fitted, _ = load_model(model, WithIds([user]))
+    if not len(fitted.rows):  # the message of the error names users that are known
+        fitted, _ = load_model(model)
     found = explain(fitted, user, item, count)
     ratings = list(zip(found.items.tolist(), found.contributions.tolist(), strict=True))
     return {"score": found.score, "rest": found.rest, "ratings": ratings}

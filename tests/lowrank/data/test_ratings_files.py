@@ -345,7 +345,7 @@ def test_a_rating_that_only_looks_like_a_number_is_refused(write, text):
 @pytest.mark.parametrize(
     ("text", "values"),
     [("1;1;3,5\n1;2;-0,25\n", [3.5, -0.25]), ("user;item;rating\na;b;4\na;c;1,5e1\n", [4.0, 15.0]),
-     ('1,1,"3,5"\n1,2,"4,0"\n', [3.5, 4.0]), ("1\t1\t3,5\n1\t2\t4.5\n", [3.5, 4.5]),
+     ('1,1,"3,5"\n1,2,"4,0"\n', [3.5, 4.0]), ("1\t1\t3,5\n1\t2\t4,5\n", [3.5, 4.5]),
      ("1  1 3,5\n1 2  2\n", [3.5, 2.0])],
 )  # fmt: skip
 def test_decimal_commas_are_read_where_they_are_asked_for(write, text, values):
@@ -356,6 +356,13 @@ def test_decimal_commas_are_read_where_they_are_asked_for(write, text, values):
     assert told.value.line is not None
     with pytest.raises(ValueError, match=r"decimal='x' must be"):
         read_ratings(path, decimal="x")
+
+
+def test_a_decimal_point_is_none_where_commas_are_asked_for(write):
+    for number in ("4.5", "1.234,5"):
+        with pytest.raises(RatingsFileError, match=r"decimal comma.*decimal=','") as told:
+            read_ratings(write("r.csv", f"1;1;3,5\n1;2;{number}\n"), decimal=",", cache=False)
+        assert told.value.line == 2
 
 
 def test_some_users_are_read_and_all_items_stay_known(write):

@@ -564,6 +564,8 @@ def test_the_threshold_and_the_number_of_items_are_checked(fitted):
         fitted.recommend(0, n=2.5)
     with pytest.raises(ValueError, match="ridge=-1"):
         LowRankImputer(ridge=-1).fit(np.eye(3))
+    with pytest.raises(ValueError, match="ridge=None must be a number"):
+        LowRankImputer(ridge=None).fit(np.eye(3))
 
 
 def test_a_missing_id_in_a_table_is_refused():

@@ -294,3 +294,29 @@ def test_users_who_were_not_in_the_fit_are_folded_in_and_served():
         )
     assert found["recall@20"] > 0.5  # the half of the items that is theirs has 30
     assert found["ndcg@100"] == folded.ranking_metrics(pairs[new & ~first], k=100).ndcg
+
+
+def test_the_hit_rate_of_the_ncf_protocol_is_that_of_taste_and_not_of_popularity():
+    """One item of each user is held out and ranked among 99 that the user has none of: HR@10.
+
+    Users like the items of one of six groups, and popular ones more.
+    """
+    rng = np.random.default_rng(0)
+    users, items, groups = 300, 240, 6
+    liked = (np.arange(items) % groups == rng.integers(groups, size=(users, 1))) * 1.0
+    chance = (liked + 0.05) * rng.pareto(2.0, items)
+    seen = np.array([rng.choice(items, 21, replace=False, p=one / one.sum()) for one in chance])
+    known, wanted = seen[:, 1:], seen[:, 0]
+    others = np.array([rng.choice(np.setdiff1d(np.arange(items), own), 99, False) for own in seen])
+    ranked = np.column_stack([wanted, others])
+
+    def hit_rate(scores):
+        return np.mean(np.sum(scores[:, 1:] >= scores[:, :1], axis=1) < 10)
+
+    pairs = np.column_stack([np.repeat(np.arange(users), 20), known.ravel()])
+    fitted = ImplicitMF(12, unobserved_weight=0.1, ridge=0.03, backend="numpy").fit(pairs)
+    asked = np.column_stack([np.repeat(np.arange(users), 100), ranked.ravel()])
+    found = hit_rate(fitted.predict(asked).reshape(ranked.shape))
+    popularity = hit_rate(np.bincount(known.ravel(), minlength=items)[ranked])
+    assert found > popularity + 0.1
+    assert found > 0.7

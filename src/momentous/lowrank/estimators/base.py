@@ -23,7 +23,7 @@ from momentous.lowrank.data.ids import require_unmasked
 from momentous.lowrank.data.ratings import Floats, Ratings, Rng, SparseMatrix, is_sparse
 from momentous.lowrank.data.vocabulary import Pairs, ratings_of, split_triples
 from momentous.lowrank.estimators.answers import Answers
-from momentous.lowrank.estimators.display import LOGGER, summary, watching
+from momentous.lowrank.estimators.display import LOGGER, watching
 from momentous.lowrank.estimators.scikit import check_is_fitted, validate_data
 from momentous.lowrank.losses import Loss, find_loss
 from momentous.lowrank.model import (
@@ -328,16 +328,11 @@ class BaseCompletion(Answers, FitOptions):
     def _restore_facts(self, extra: JsonObject) -> None:
         """Take that from what a file has, checked."""
 
-    # --- in a notebook: what scikit-learn shows, and a summary of the fit -------------------------
-
-    def _repr_html_inner(self) -> str:
-        return super()._repr_html_inner() + summary(self)
-
-    def _repr_mimebundle_(self, **kwargs: object) -> dict[str, str]:
-        bundle = super()._repr_mimebundle_(**kwargs)
-        if "text/html" in bundle:
-            bundle["text/html"] += summary(self)
-        return bundle
+    def __dir__(self) -> list[str]:
+        """Without a certificate that has yet to be computed: scikit-learn's ``__dir__``, and its
+        display in a notebook, read every attribute that is listed."""
+        computed = getattr(self, "_certified", (None, None))[1] is not None
+        return [name for name in object.__dir__(self) if computed or name != "certificate_"]
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -85,6 +85,8 @@ class LowRankImputer(TransformerMixin, TableEstimator):
             raise ValueError(
                 f"all {table.size} entries of X are NaN: there is nothing to learn from"
             )
+        if self.ridge is None:
+            raise ValueError("ridge=None must be a number, or 'path' with rank='auto'")
         self.mean_, self.scale_ = _moments(table, there)
         if not (np.isfinite(self.mean_) & np.isfinite(self.scale_)).all():
             raise ValueError(

@@ -410,7 +410,7 @@ def known_position(vocabulary: Vocabulary, one: Id, what: str) -> int:
     if np.ndim(one):
         raise TypeError(f"one {what} id is needed, not {one!r}; ask for each of them")
     positions = vocabulary.positions([one])
-    _refuse_unknown(vocabulary, positions, [one], what)
+    _refuse_unknown(vocabulary, positions, [one], what, "fit or fold it in")
     return int(positions[0])
 
 
@@ -426,7 +426,11 @@ def check_unknown(unknown: object) -> None:
 
 
 def _refuse_unknown(
-    vocabulary: Vocabulary, positions: Positions, ids: Sequence[Id] | AnyArray, what: str
+    vocabulary: Vocabulary,
+    positions: Positions,
+    ids: Sequence[Id] | AnyArray,
+    what: str,
+    remedy: str = "fit or fold it in, or take unknown='mean' or 'nan'",
 ) -> None:
     bad = np.flatnonzero(positions == UNKNOWN)
     if bad.size:
@@ -436,8 +440,7 @@ def _refuse_unknown(
         known += " and so on" if len(vocabulary) > 3 else ""
         raise ValueError(
             f"the {what} id {first!r} at position {bad[0]} is not in the model ({bad.size} of "
-            f"{len(positions)} are not), whose {len(vocabulary):,} {what} ids are {known}; fit or "
-            "fold it in, or take unknown='mean' or 'nan'"
+            f"{len(positions)} are not), whose {len(vocabulary):,} {what} ids are {known}; {remedy}"
         )
 
 

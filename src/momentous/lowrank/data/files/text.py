@@ -38,6 +38,7 @@ DECIMAL_COMMA = (
     "expected a finite number as the rating, with a decimal point; for decimal commas take "
     "decimal=',' or --decimal ,"
 )
+DECIMAL_POINT = "expected a number with a decimal comma as the rating, as decimal=',' says"
 _CHUNK_BYTES = 1 << 18  # that are looked at several times stay in the processor's cache
 
 
@@ -62,11 +63,13 @@ class Text:
         """A rating as SQL, without what DuckDB takes for a number and nobody else: 1_0 and +-5."""
         if options.count == 2:
             return "CAST(0 AS DOUBLE)"
-        if options.decimal != ".":
-            cell = f"replace({cell}, {quoted_text(options.decimal)}, '.')"
         odd = [text for mark, text in ((b"_", "_"), (b"+", "+-")) if mark in self.marks]
+        number = cell
+        if options.decimal != ".":
+            odd.append(".")
+            number = f"replace({cell}, {quoted_text(options.decimal)}, '.')"
         tests = " OR ".join(f"contains({cell}, '{one}')" for one in odd)
-        return f"TRY_CAST({f'CASE WHEN NOT ({tests}) THEN {cell} END' if odd else cell} AS DOUBLE)"
+        return f"TRY_CAST({f'CASE WHEN NOT ({tests}) THEN {number} END' if odd else cell} AS DOUBLE)"
 
 
 def open_text(file: File, work: Work, one_space: bool = False) -> Text:
@@ -168,7 +171,9 @@ def delimited_scan(text: Text, dialect: Dialect, work: Work) -> Scan:
         for cell, k in zip(cells[:2], dialect.columns[:2], strict=True)
     )
     number = f"regexp_full_match({cells[-1]}, '[-+]?[0-9]+,[0-9]+([eE].*)?')"  # with a comma
-    checks = [(number, DECIMAL_COMMA)] if work.options.decimal == "." else []
+    checks = [(number, DECIMAL_COMMA)]
+    if work.options.decimal != ".":
+        checks = [(f"contains({cells[-1]}, '.')", DECIMAL_POINT)]
     together = "false"
     if dialect.delimiter == "::" and _COLONS in text.marks:
         together = " OR ".join(f"starts_with(c{k}, ':')" for k in range(1, dialect.fields))
