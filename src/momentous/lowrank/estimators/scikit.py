@@ -1,8 +1,4 @@
-"""What the estimators take from scikit-learn, with types.
-
-scikit-learn comes without types, and a class with an untyped base is untyped itself: checkers and
-editors would know nothing of the estimators.  So they see the classes written out here.
-"""
+"""What the estimators take from scikit-learn, which is imported with them and not before."""
 
 from __future__ import annotations
 
@@ -10,7 +6,6 @@ import difflib
 from typing import TYPE_CHECKING
 
 from momentous.io.optional import LazyModule, require
-from momentous.io.types import JsonObject
 
 # Names of scikit-learn's, implicit's and Surprise's.
 _CALLED_HERE = {
@@ -29,57 +24,14 @@ _CALLED_HERE = {
 }
 
 if TYPE_CHECKING:
-    from typing import Self
+    from sklearn.base import BaseEstimator as BaseEstimator
+    from sklearn.base import ClassifierMixin as ClassifierMixin
+    from sklearn.base import RegressorMixin as RegressorMixin
+    from sklearn.base import TransformerMixin as TransformerMixin
+    from sklearn.utils.validation import check_is_fitted as check_is_fitted
+    from sklearn.utils.validation import validate_data as validate_data
 
-    from numpy.typing import ArrayLike
-    from sklearn.utils import Tags as Tags
-
-    from momentous.io.types import AnyArray, Floats
-    from momentous.lowrank.data.vocabulary import Pairs
-
-    class BaseEstimator:
-        """``sklearn.base.BaseEstimator``."""
-
-        def get_params(self, deep: bool = True) -> JsonObject: ...
-        def set_params(self, **params: object) -> Self: ...
-        def set_fit_request(self, **requests: bool | str | None) -> Self: ...
-        def set_score_request(self, **requests: bool | str | None) -> Self: ...
-        @classmethod
-        def _get_param_names(cls) -> list[str]: ...
-        def __sklearn_tags__(self) -> Tags: ...
-
-    class RegressorMixin:
-        """``sklearn.base.RegressorMixin``."""
-
-        def score(
-            self, X: Pairs, y: ArrayLike, sample_weight: ArrayLike | None = None
-        ) -> float: ...
-
-    class ClassifierMixin:
-        """``sklearn.base.ClassifierMixin``."""
-
-        def score(
-            self, X: Pairs, y: ArrayLike, sample_weight: ArrayLike | None = None
-        ) -> float: ...
-
-    class TransformerMixin:
-        """``sklearn.base.OneToOneFeatureMixin`` and ``TransformerMixin``."""
-
-        def fit_transform(
-            self, X: ArrayLike, y: object = None, **fit_params: object
-        ) -> AnyArray: ...
-        def set_output(self, *, transform: str | None = None) -> Self: ...
-        def get_feature_names_out(self, input_features: ArrayLike | None = None) -> AnyArray: ...
-
-    class ComponentsMixin(TransformerMixin):
-        """``sklearn.base.ClassNamePrefixFeaturesOutMixin`` and ``TransformerMixin``."""
-
-    def check_is_fitted(estimator: BaseEstimator, attributes: str | None = None) -> None:
-        """``sklearn.utils.validation.check_is_fitted``."""
-
-    def validate_data(estimator: BaseEstimator, X: object, **how: object) -> Floats:
-        """``sklearn.utils.validation.validate_data``."""
-
+    ComponentsMixin = TransformerMixin
 else:
     _base = require("sklearn.base", "app", "The estimators")
     _validation = require("sklearn.utils.validation", "app", "The estimators")
