@@ -376,9 +376,6 @@ def test_sql_is_run_where_it_is_asked_for_and_reads_the_file_alone(ratings_file)
     Path("other.csv").write_text("1,2,3\n")
     elsewhere = ("data", "info", ratings_file, "--sql", "SELECT * FROM 'other.csv'")
     assert "reads its tables alone" in run(*elsewhere, code=1).output
-    columns = ("--columns", "0,1,2")
-    assert "ratings" in run(*elsewhere, "--full-access", *columns).output
-    assert "for --sql" in run("data", "info", ratings_file, "--full-access", code=2).output
     with_format = ("data", "info", ratings_file, "--sql", sql, "--format", "csv")
     assert "not for --sql" in run(*with_format, code=2).output
     for text in (sql, "https://example.org/r.csv"):  # these are no paths

@@ -55,7 +55,6 @@ class FileOptions(TypedDict):
     decimal: str | None
     skip_bad: bool
     sql: str | None
-    full_access: bool
 
 
 Completion = Callable[[click.Context, click.Parameter, str], list[str]]
@@ -221,11 +220,6 @@ def reading(command: AnyFunction) -> AnyFunction:
             help="The ratings are what this query in DuckDB's SQL makes of FILE, which it calls "
             "ratings; it can read nothing else.",
         ),
-        click.option(
-            "--full-access",
-            is_flag=True,
-            help="Let the SQL do all that you may do: other files, addresses, extensions.",
-        ),
     )(collected)
 
 
@@ -240,14 +234,11 @@ def source_of(file: str, reading: FileOptions) -> tuple[str | Query, Reading]:
         "decimal": reading["decimal"] or ".",
         "skip_bad": reading["skip_bad"],
     }
-    sql, full_access = reading["sql"], reading["full_access"]
-    if sql is None:
-        if full_access:
-            raise click.UsageError("--full-access is for --sql, which is not given")
+    if reading["sql"] is None:
         return file, left
     if left["format"] is not None or left["delimiter"] is not None:
         raise click.UsageError("--format and --delimiter are not for --sql, which reads by itself")
-    return Query(sql, {"ratings": file}, full_access), left
+    return Query(reading["sql"], {"ratings": file}), left
 
 
 # --- comparisons ----------------------------------------------------------------------------------

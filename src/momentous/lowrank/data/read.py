@@ -103,7 +103,8 @@ def read_ratings(
         ``archive.zip/member``; or a list, read in its order.  ``-`` is the standard input; it and
         pipes are read once, and not cached.
 
-        A table of pandas, polars or Arrow, or anything else with ``__arrow_c_stream__``.
+        A table of pandas, polars or Arrow, a relation of DuckDB, or anything else with
+        ``__arrow_c_stream__``.
 
         ``~`` at the beginning is the home folder.  SQL and addresses are for `Ratings.query`.
     format : str, optional
@@ -188,13 +189,13 @@ def read_ratings(
 def query_ratings(
     sql: str,
     tables: Mapping[str, Table | Paths] | None = None,
-    *,
-    full_access: bool = False,
     **reading: Unpack[Reading],
 ) -> Ratings:
     """Ratings from a query in DuckDB's SQL.
 
-    Its result is read as a table is: by the names of its columns, or by ``columns``.
+    Its result is read as a table is: by the names of its columns, or by ``columns``.  The query
+    reads its tables alone.  For other files, databases, addresses and extensions use DuckDB itself:
+    ``Ratings.read(duckdb.sql(...))`` reads what it finds.
 
     Parameters
     ----------
@@ -204,11 +205,6 @@ def query_ratings(
         What the query may read, by the names that it uses: paths as `read_ratings` takes them, of
         CSV, JSON and Parquet, which DuckDB reads with the types that it finds in them; and tables
         of pandas, polars or Arrow.
-    full_access : bool
-        Let the SQL do all that you may do: read and write any file, databases and addresses
-        (``s3://``, ``https://``), install and load extensions, and have other statements, such as
-        ATTACH, before its SELECT.  Not for a text that is somebody else's.  Without it, the SQL
-        reads its tables alone, and DuckDB's configuration is locked.
     **reading
         Options of `read_ratings`: columns, skip_bad, dtype, threads, limits, device.
 
@@ -228,7 +224,7 @@ def query_ratings(
             f"sql={sql!r:.60} must be a text and tables={tables!r:.60} a dict of names and what "
             'they stand for, as in Ratings.query("SELECT * FROM plays", {"plays": "plays.csv"})'
         )
-    return read_ratings(Query(sql, named, full_access), **reading)
+    return read_ratings(Query(sql, named), **reading)
 
 
 def read_pairs(

@@ -1,4 +1,4 @@
-"""SQL over tables that are named, which can read nothing else unless its author says so."""
+"""SQL over tables that are named, which can read nothing else."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
 NAME = "the query"
-ASK = "full access (full_access=True, --full-access)"
+ELSE = "name the file as one of them, or let Ratings.read read what duckdb.sql(...) returns"
 
 
 class Table(Protocol):
@@ -41,7 +41,6 @@ class Query:
 
     sql: str
     tables: Mapping[str, Table | Paths] = field(default_factory=dict)
-    full_access: bool = False
 
     def __str__(self) -> str:
         return NAME
@@ -62,6 +61,9 @@ def open_table(work: Work, source: Table | Query) -> Iterator[Scan]:
         yield _query_scan(work, source)
         return
     name = f"the {type(source).__name__}"
+    if "duckdb" in type(source).__module__:  # a relation is known to its own database alone
+        arrow = require("pyarrow", "app", "Reading a relation of DuckDB")
+        source = arrow.RecordBatchReader.from_stream(source)
     with duckdb_errors(name):
         work.connection.register("source_table", source)
     try:
@@ -74,29 +76,18 @@ def _query_scan(work: Work, query: Query) -> Scan:
     connection = work.connection
     with duckdb_errors(NAME):
         statements = connection.extract_statements(query.sql)
-    if not statements or statements[-1].type.name != "SELECT":
-        raise RatingsFileError(NAME, "its last statement must be a SELECT")
-    *before, last = statements
-    if before and not query.full_access:
-        problem = f"it has {len(before) + 1} statements; without {ASK} it is one SELECT"
-        raise RatingsFileError(NAME, problem)
-    if query.full_access:
-        connection.execute("SET autoinstall_known_extensions = true")
-        connection.execute("SET autoload_known_extensions = true")
-    paths = [path for name in query.tables for path in _add_table(work, query, name)]
-    if not query.full_access:
-        _shut(connection, paths)
-    with duckdb_errors(NAME):
-        for statement in before:
-            connection.execute(statement)
+    if len(statements) != 1 or statements[0].type.name != "SELECT":
+        raise RatingsFileError(NAME, f"it has {len(statements)} statements; expected one SELECT")
+    _shut(connection, [path for name in query.tables for path in _add_table(work, query, name)])
     try:
         # Only within another statement, as here, can a SELECT not write (WITH x AS (COPY ...)).
         has_stream = any(map(is_table, query.tables.values()))
-        return table_scan(last.query.strip().rstrip(";"), NAME, work, has_stream)
+        return table_scan(statements[0].query.strip().rstrip(";"), NAME, work, has_stream)
     except RatingsFileError as error:
         if isinstance(error.__cause__, require("duckdb", "app", "A query").PermissionException):
-            more = f"it reads its tables alone; name the file as one of them, or take {ASK}"
-            raise RatingsFileError(NAME, f"{error.problem}: {more}") from error
+            raise RatingsFileError(
+                NAME, f"{error.problem}: it reads its tables alone; {ELSE}"
+            ) from error
         raise
 
 

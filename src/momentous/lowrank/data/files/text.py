@@ -69,7 +69,9 @@ class Text:
             odd.append(".")
             number = f"replace({cell}, {quoted_text(options.decimal)}, '.')"
         tests = " OR ".join(f"contains({cell}, '{one}')" for one in odd)
-        return f"TRY_CAST({f'CASE WHEN NOT ({tests}) THEN {number} END' if odd else cell} AS DOUBLE)"
+        return (
+            f"TRY_CAST({f'CASE WHEN NOT ({tests}) THEN {number} END' if odd else cell} AS DOUBLE)"
+        )
 
 
 def open_text(file: File, work: Work, one_space: bool = False) -> Text:
