@@ -18,7 +18,7 @@ from momentous.lowrank.backends import find_backend
 from momentous.lowrank.data import read_pairs
 from momentous.lowrank.data.files.queries import Query
 from momentous.lowrank.data.ratings import Ratings
-from momentous.lowrank.data.read import Reading
+from momentous.lowrank.data.read import Reading, read_ratings
 from momentous.lowrank.data.vocabulary import UNKNOWN, Vocabulary
 from momentous.lowrank.data.write import write_ratings
 from momentous.lowrank.model import (
@@ -92,11 +92,7 @@ def _fit_file(
             "or write to another file"
         )
     where = "cuda" if config.device == "cuda" else "cpu"
-    ratings = (
-        Ratings.read(file, device=where, **reading)
-        if ranks.size == 1
-        else read_on_ranks(file, ranks, **reading)
-    )
+    ratings = _read(file, ranks, reading | {"device": where})
     whole = ratings.whole
     if threshold is None and config.loss_object.labels:
         threshold = whole.mean
@@ -147,6 +143,13 @@ def _fit_file(
         facts["rank"], facts["ridge"] = found.model.rank, found.certificate.ridge
         facts["relative_gap"] = found.certificate.relative_gap
     return facts
+
+
+def _read(file: PathLike | Query, ranks: Ranks, reading: Reading) -> Ratings:
+    """All ratings, or those of this rank's users."""
+    if ranks.size > 1:
+        return read_on_ranks(file, ranks, **reading)
+    return read_ratings(file, **reading)
 
 
 def _require_folder(out: Path) -> None:
@@ -216,11 +219,7 @@ def evaluate_file(model: Path, file: PathLike | Query, **reading: Unpack[Reading
     """
     ranks = find()
     with ranks.announced():
-        ratings: Ratings = (
-            Ratings.read(file, **reading)
-            if ranks.size == 1
-            else read_on_ranks(file, ranks, **reading)
-        )
+        ratings = _read(file, ranks, reading)
         users, items = (vocabulary_of(ratings, which).ids for which in (0, 1))
         fitted, extra = load_model(model, WithIds(users))
         threshold = extra.get("threshold")
