@@ -78,6 +78,36 @@ def accelerated(ratings: Ratings, bound: float | None) -> None:
     report("  20 accelerated sweeps, rank 10, biases", timed(work, 3, 1), bound)
 
 
+def conjugate(folder: Path | None) -> None:
+    """Exact half sweeps and those by conjugate gradients: time, and the objective after 20."""
+    ratings = twin("netflix", folder)
+    print(f"\nexact half sweeps, and 1 to 3 steps of conjugate gradients; {ratings}")
+    for rank, bound in ((32, None), (64, 25.0), (128, 60.0)):
+        objective = LowRankObjective(ratings, rank, balance=0.0, ridge=5.0, device="cuda")
+        U, V = objective.split(objective.random_start(np.random.default_rng(0)))
+        for steps in (None, 1, 2, 3):
+
+            def half(
+                which: int, o: LowRankObjective = objective, s: int | None = steps,
+                P: tuple[Any, Any] = (U, V),
+            ) -> None:  # fmt: skip
+                o.half_sweep(which, P[which], P[1 - which], with_value=False, steps=s)
+
+            rows, columns = (timed(lambda w=which: half(w), 5, 2) for which in (0, 1))  # type: ignore[misc]
+            report(f"  rank {rank}, {steps or 'exact'} (rows {rows:.1f}, columns {columns:.1f})",
+                   rows + columns, bound if steps == 2 else None)  # fmt: skip
+        for ridge in (1.0, 10.0):
+            for steps in (None, 1, 2, 3):
+                sweep = Sweep(objective.with_ridge(ridge), steps=steps)
+                start = sweep.begin(objective.random_start(np.random.default_rng(0)))
+                cupy.cuda.Device().synchronize()
+                began = perf_counter()
+                found = accelerate(sweep, start, value=True, max_iterations=20, tol=0.0)
+                cupy.cuda.Device().synchronize()
+                report(f"    ridge {ridge:g}, {steps or 'exact'}: 20 accelerated sweeps to "
+                       f"{found.fun:.6f}", 1e3 * (perf_counter() - began))  # fmt: skip
+
+
 def gradient(folder: Path | None) -> None:
     """Value and gradient at rank 10, against PyTorch's autograd."""
     ratings = twin("ml-10m", folder)
@@ -297,7 +327,8 @@ def implicit(folder: Path | None) -> None:
 
 
 SECTIONS = {
-    "sweeps": sweeps, "gradient": gradient, "determinism": determinism, "fit": fit, "cpu": cpu,
+    "sweeps": sweeps, "conjugate": conjugate, "gradient": gradient, "determinism": determinism,
+    "fit": fit, "cpu": cpu,
     "recommend": recommend, "file": file, "scaling": scaling, "implicit": implicit,
     "parts": parts, "variants": variants, "vectors": vectors,
 }  # fmt: skip

@@ -195,6 +195,10 @@ class LowRankObjective:
         return self._col_counts if which == COLS else self.side(ROWS).counts
 
     @cached_property
+    def _counts_on_device(self) -> list[Floats]:
+        return [self.backend.xp.asarray(self.counts(k), np.float64) for k in (ROWS, COLS)]
+
+    @cached_property
     def _col_counts(self) -> NDArray[np.int64]:
         share: NDArray[np.int64] = self.ranks.reduce_scatter(self.side(COLS).counts)
         return share
@@ -470,8 +474,7 @@ class LowRankObjective:
         all rows that is diagonal.
         """
         U = other[:, : self.rank]
-        counts = self.backend.xp.asarray(self.counts(1 - which), np.float64)
-        second = self.gram(U, counts) / self.nnz
+        second = self.gram(U, self._counts_on_device[1 - which]) / self.nnz
         mean = second
         if self.loss.dense_weight:
             mean = second * self._curvature_per_row(which)

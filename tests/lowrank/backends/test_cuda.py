@@ -77,6 +77,44 @@ def test_every_call_to_a_side_gives_what_numpy_gives(device, size, loss, dtype):
     assert_same(found, expected, 1e-10 if dtype == np.float64 else 1e-4)
 
 
+def steps_of_conjugate_gradients(backend, loss, dtype, size, ratings, weight):
+    """Half sweeps by two steps, and what ranks add up, as NumPy arrays."""
+    (m, n), rng = ratings.shape, np.random.default_rng(1)
+    F, u = (backend.asarray(0.5 * rng.standard_normal((k, size)), dtype) for k in (n, m))
+    weights = backend.asarray(np.full((m, size), weight), dtype)
+    offsets = backend.asarray(rng.standard_normal(n), dtype)
+    side = backend.side(ratings.by_row, find_loss(loss), 1)
+    values, arrays = [], []
+    for step in (RowStep(weights, F), RowStep(weights, F, offsets, u)):
+        rows, value = side.improve_rows(step, np.full(size, 0.25), 2)
+        assert rows.dtype == dtype
+        slopes = side.row_slopes(step)
+        products = side.row_products(F, slopes.curvatures, u)
+        values += [value, slopes.losses]
+        arrays += [backend.to_host(rows), slopes.downwards, slopes.curved, products]
+    return values, arrays
+
+
+@on_gpu
+@pytest.mark.parametrize(
+    ("dtype", "weight", "accuracy"),
+    # The last one has products of features in half precision.
+    [(np.float64, 0.7, 1e-10), (np.float32, 1e-3, 1e-4), (np.float32, 0.7, 2e-3)],
+)
+@pytest.mark.parametrize("loss", list(LOSSES))
+@pytest.mark.parametrize("size", [1, 13, 33, 64, 129])
+def test_steps_of_conjugate_gradients_are_numpys(device, size, loss, dtype, weight, accuracy):
+    for shape in ((90, 160, 5000), (7, 3000, 15_000)):  # the second: rows of many chunks
+        ratings = some_ratings(*shape, loss).astype(dtype)
+        found, expected = (
+            steps_of_conjugate_gradients(
+                find_backend(name, where), loss, dtype, size, ratings, weight
+            )
+            for name, where in (("cuda", device), ("numpy", "cpu"))
+        )
+        assert_same(found, expected, accuracy)
+
+
 @on_gpu
 @TYPES
 @pytest.mark.parametrize("size", [200, 257])

@@ -49,7 +49,7 @@ def test_half_sweeps_by_conjugate_gradients_need_about_as_many_sweeps_as_exact_o
     assert objective_after(21, "cg") <= objective_after(14, "exact")
 
 
-def test_auto_is_exact_up_to_a_rank_and_wherever_a_backend_has_nothing_else():
+def test_auto_is_exact_up_to_a_rank():
     assert FitConfig().half_sweeps == MatrixCompletion().half_sweeps == "auto"
     ratings = some_ratings()
     for rank, steps in ((EXACT_UP_TO, None), (EXACT_UP_TO + 1, STEPS)):
@@ -57,10 +57,6 @@ def test_auto_is_exact_up_to_a_rank_and_wherever_a_backend_has_nothing_else():
         assert FitConfig().steps(problem) == steps
         assert FitConfig(half_sweeps="cg").steps(problem) == STEPS
         assert FitConfig(half_sweeps="exact").steps(problem) is None
-    problem.backend.conjugate_gradients = False  # of this one object
-    assert FitConfig().steps(problem) is None
-    with pytest.raises(ValueError, match="half_sweeps='cg' is not there for the backend 'numpy'"):
-        FitConfig(half_sweeps="cg").steps(problem)
 
 
 def test_the_start_has_the_size_that_is_asked_for():

@@ -250,7 +250,6 @@ class Backend(ABC):
     name: ClassVar[str]
     device: ClassVar[str] = "cpu"
     xp: ClassVar[ModuleType] = np  # or a module with the same functions for arrays on the device
-    conjugate_gradients: ClassVar[bool] = True  # do its sides have `Side.improve_rows`?
 
     @abstractmethod
     def side(self, groups: Compressed, loss: Loss, threads: int) -> Side:

@@ -128,6 +128,11 @@ class SpreadItems(Side):
 
     # --- products travel: what `Side.improve_rows` asks for ---------------------------------------
 
+    def improve_rows(self, step: RowStep, squares: Matrix, steps: int) -> tuple[Floats, float]:
+        here = step._replace(weights=self.backend.to_host(step.weights))
+        found, value = super().improve_rows(here, squares, steps)
+        return self.backend.xp.asarray(found), value
+
     def row_slopes(self, step: RowStep) -> RowSlopes:
         own = self.own.row_slopes(step)
         sums = np.column_stack([own.downwards, own.curved]).astype(step.features.dtype)

@@ -25,8 +25,7 @@ EXACT_UP_TO, STEPS = 16, 2
 
 def automatic_steps(objective: LowRankObjective) -> int | None:
     """Steps of conjugate gradients that a sweep is fastest with; None: exact solutions."""
-    high = objective.rank > EXACT_UP_TO
-    return STEPS if high and objective.backend.conjugate_gradients else None
+    return STEPS if objective.rank > EXACT_UP_TO else None
 
 
 class Sweep:

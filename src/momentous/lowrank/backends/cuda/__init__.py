@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -17,10 +16,18 @@ from momentous.io.optional import require
 from momentous.io.types import AnyArray, FloatClass
 from momentous.lowrank.backends.base import Backend, PlainTerms, RowStep, Side, find_backend
 from momentous.lowrank.backends.blocks import Blocks, Matrix
+from momentous.lowrank.backends.conjugate import RowSlopes
 from momentous.lowrank.backends.cuda import layout
 from momentous.lowrank.backends.cuda.arrays import Array, cupy
 from momentous.lowrank.backends.cuda.best import best_columns
 from momentous.lowrank.backends.cuda.blocks import CudaBlocks
+from momentous.lowrank.backends.cuda.conjugate import (
+    Passed,
+    curved_rows,
+    improve_rows,
+    pass_products,
+    pass_slopes,
+)
 from momentous.lowrank.backends.cuda.launch import (
     HostSums,
     grams_of,
@@ -39,8 +46,9 @@ from momentous.lowrank.backends.cuda.modules import (
     Weights,
     entry_kernels,
     row_kernels,
+    step_kernels,
 )
-from momentous.lowrank.backends.cuda.solve import Range, RowSolver, ranges_of
+from momentous.lowrank.backends.cuda.solve import Range, RowSolver, dense_part, ranges_of
 from momentous.lowrank.backends.cuda.start import truncated_svd
 from momentous.lowrank.backends.device import check_memory, local_gpu, require_gpu
 from momentous.lowrank.backends.sums import DensePart, numbers_per_row
@@ -59,7 +67,6 @@ class CudaBackend(Backend):
     name = "cuda"
     device = "cuda"
     xp = cupy
-    conjugate_gradients = False
 
     def __init__(self) -> None:
         require_gpu()
@@ -167,14 +174,6 @@ class CudaBackend(Backend):
         return terms.scale * sums.total()
 
 
-class Passed(NamedTuple):
-    """A pass over all entries, chunk by chunk."""
-
-    module: Module
-    gradients: Array  # of the left side
-    losses: Array
-
-
 class CudaSide(Side):
     """Entries on the device, cut into chunks that a warp or a block works on."""
 
@@ -222,25 +221,39 @@ class CudaSide(Side):
     def row_sums(self, step: RowStep, first: int, last: int) -> tuple[Floats, float]:
         """Systems from `blocks`, right-hand sides from the gradient; as NumPy arrays."""
         part, size, dtype = self._part(first, last), step.features.shape[1], step.features.dtype
-        left, right = cupy.zeros((last - first, size), dtype), cupy.asarray(step.features)
-        if step.current is not None:
-            left += cupy.asarray(step.current[first:last])
-        if step.offsets is not None:  # z = (p, 1) . (f, o)
-            left = cupy.column_stack([left, cupy.ones(len(left), dtype)])
-            right = cupy.column_stack([right, cupy.asarray(step.offsets)])
-        slopes = cupy.zeros(left.shape, dtype)
-        packed = pack_rows(left), pack_rows(right)
-        losses = total(part._pass(*packed, left.shape[1], 1.0, slopes))
-        curvatures = None
-        if not self.loss.quadratic:
-            z = cupy.asarray(part.predictions(left.astype(np.float64), right.astype(np.float64)))
-            curvatures = self.loss.entries(z, part.groups.values.astype(np.float64))[2]
+        current = None if step.current is None else step.current[first:last]
+        found = part.row_slopes(step._replace(weights=step.weights[first:last], current=current))
+        curvatures = 1.0 if found.curvatures is None else found.curvatures
         systems = part.blocks(cupy.asarray(step.features, np.float64), curvatures)
         p, q = np.tril_indices(size)
         lines = np.empty((last - first, numbers_per_row(size)), dtype)
         lines[:, : p.size] = cupy.asnumpy(systems[p, q]).T
-        lines[:, p.size :] = -cupy.asnumpy(slopes)[:, :size]
-        return lines, losses
+        lines[:, p.size :] = found.downwards
+        return lines, found.losses
+
+    def row_slopes(self, step: RowStep) -> RowSlopes:
+        """For ranks: sums as NumPy arrays, the curvatures on the device."""
+        asked = self._on_device(step)
+        size, passed = asked.features.shape[1], pass_slopes(self, asked)
+        rows = int(self.groups.starts.size) - 1
+        own = cupy.zeros((rows, size + (asked.offsets is not None)), asked.features.dtype)
+        self._add_chunks(passed, 1.0, own)
+        module = step_kernels(size, own.dtype)
+        curved = cupy.asnumpy(curved_rows(self, passed, module))
+        curvatures = None if self.loss.unit_curvature else passed.curvatures
+        downwards = -cupy.asnumpy(own)[:, :size].astype(np.float64)
+        return RowSlopes(downwards, curved, curvatures, total(passed.losses))
+
+    def row_products(
+        self, features: Floats, curvatures: Floats | None, directions: Floats
+    ) -> Matrix:
+        far = pack_rows(cupy.asarray(features))
+        own = cupy.asarray(directions, far.dtype, order="C")
+        passed = pass_products(self, far, own.shape[1], curvatures, pack_rows(own))
+        out = cupy.zeros_like(own)
+        self._add_chunks(passed, 1.0, out)
+        products: Matrix = cupy.asnumpy(out).astype(np.float64)
+        return products
 
     def _part(self, first: int, last: int) -> CudaSide:
         """Some of the rows, made once."""
@@ -254,8 +267,11 @@ class CudaSide(Side):
         return self._parts[first, last]
 
     def dense_part(self, step: RowStep) -> DensePart | None:
-        offsets = None if step.offsets is None else cupy.asnumpy(step.offsets)
-        return DensePart.of(self.loss, cupy.asnumpy(step.features), offsets)
+        asked = self._on_device(step)
+        found = dense_part(self.loss, asked.features, asked.offsets)
+        if found is None:
+            return None
+        return found._replace(gram=cupy.asnumpy(found.gram), pull=cupy.asnumpy(found.pull))
 
     def _pass(
         self, left: Array, right: Array, size: int, scale: float = 0.0, own: Array | None = None
@@ -263,38 +279,48 @@ class CudaSide(Side):
         """The losses of each chunk; adds to the gradient of the left side, where there is one."""
         passed = self.pass_chunks(left, right, size, own is not None)
         if own is not None:
-            launch(passed.module, "add_chunks", own.size, (
-                own.size, self.chunks.firsts, passed.gradients, scale, own,
-            ))  # fmt: skip
+            self._add_chunks(passed, scale, own)
         return passed.losses
 
+    def _add_chunks(self, passed: Passed, scale: float, own: Array) -> None:
+        launch(passed.module, "add_chunks", own.size, (
+            own.size, self.chunks.firsts, passed.gradients, scale, own,
+        ))  # fmt: skip
+
     def pass_chunks(
-        self, left: Array, right: Array, size: int, with_gradient: bool = True
-    ) -> Passed:
-        """The left side's gradient and the losses."""
+        self, left: Array, right: Array, size: int, with_gradient: bool = True, *,
+        loss: Loss | None = None, values: Array | None = None, curved: bool = False,
+    ) -> Passed:  # fmt: skip
+        """The left side's gradient and the losses, of another loss and values where given."""
         groups, chunks = self.groups, self.chunks
-        module = entry_kernels(size, left.dtype, self.loss)
+        module = entry_kernels(size, left.dtype, loss or self.loss, right.dtype, curved)
+        curvatures = cupy.empty(groups.others.size if curved else 0, left.dtype)
+        bends = cupy.empty(chunks.total if curved else 0, np.float64)
         gradients = cupy.empty((chunks.total if with_gradient else 0, left.shape[1]), left.dtype)
         losses = cupy.empty(chunks.total, np.float64)
         launch(module, "pass_entries", 32 * chunks.total, (
-            chunks.total, chunks.order, chunks.owners, chunks.bounds, groups.others, groups.values,
-            left, right, self.parameters, int(with_gradient), gradients, losses,
+            chunks.total, chunks.order, chunks.owners, chunks.bounds, groups.others,
+            groups.values if values is None else values, left, right, self.parameters,
+            int(with_gradient), gradients, losses, curvatures, bends,
         ), 128)  # fmt: skip
-        return Passed(module, gradients, losses)
+        return Passed(module, gradients, losses, curvatures, bends)
 
     # --- half sweeps ------------------------------------------------------------------------------
 
-    def solve_rows(self, step: RowStep) -> tuple[Array, float]:
-        dtype = step.features.dtype
-
+    def _on_device(self, step: RowStep) -> RowStep:
         def there(given: Floats | None) -> Array:
-            return None if given is None else cupy.asarray(given, dtype, order="C")
+            return None if given is None else cupy.asarray(given, step.features.dtype, order="C")
 
-        asked = RowStep(
-            there(step.weights), there(step.features), there(step.offsets), there(step.current),
-            step.with_value,
-        )  # fmt: skip
-        size = asked.features.shape[1]
+        weights, features, offsets, current = map(there, step[:4])
+        return RowStep(weights, features, offsets, current, step.with_value)
+
+    def improve_rows(self, step: RowStep, squares: Matrix, steps: int) -> tuple[Array, float]:
+        asked = self._on_device(step)
+        return improve_rows(self, asked, squares, steps, self._sum_type(step.weights, asked))
+
+    def solve_rows(self, step: RowStep) -> tuple[Array, float]:
+        asked = self._on_device(step)
+        size, dtype = asked.features.shape[1], asked.features.dtype
         sums = self._sum_type(step.weights, asked)
         kernels = row_kernels(size, dtype, sums, self.loss, asked.offsets is not None)
         features = pack_rows(asked.features, kernels.stride, kernels.offset_at, asked.offsets)

@@ -31,13 +31,23 @@ PASS_STEPS, PASS_RESIDENT = 4, 8
 
 
 class Weights(Loss):
-    """For `Side.blocks`: the values are the curvatures."""
+    """For sums of products of features: the values are the curvatures."""
 
     name = "weights"
 
     @staticmethod
     def entry(z: Numbers, x: Numbers, parameters: tuple[float, ...]) -> Triple:
-        return 0.0, 0.0, x
+        return 0.0, x * z, x
+
+
+class UnitWeights(Loss):
+    """The same where all curvatures are 1."""
+
+    name = "unit weights"
+
+    @staticmethod
+    def entry(z: Numbers, x: Numbers, parameters: tuple[float, ...]) -> Triple:
+        return 0.0, z, 1.0
 
 
 class Module:
@@ -96,13 +106,25 @@ def check_size(size: int) -> None:
         )
 
 
-def entry_kernels(size: int, dtype: DTypeLike, loss: Loss) -> Module:
-    """The module with the pass over all entries."""
+def entry_kernels(
+    size: int, dtype: DTypeLike, loss: Loss, stored: DTypeLike | None = None, curved: bool = False
+) -> Module:
+    """The module with the pass over all entries; ``stored`` is the type of the other factor."""
     check_size(size)
     return _compiled(_device(), ("sums.cu", "entries.cu"), (
         ("T", _c_type(dtype)), ("A", _c_type(dtype)), ("SIZE", str(size)),
+        ("F", _c_type(stored or dtype)), ("CURVED", str(int(curved))),
         ("PASS_STEPS", str(PASS_STEPS)), ("PASS_RESIDENT", str(PASS_RESIDENT)),
     ), entry_source(loss))  # fmt: skip
+
+
+def step_kernels(size: int, dtype: DTypeLike) -> Module:
+    """The module of conjugate gradients; rows are packed in whole pieces of 16 bytes."""
+    stride = -(-size * np.dtype(dtype).itemsize // 16) * 16 // np.dtype(dtype).itemsize
+    return _compiled(_device(), ("rows.cu", "conjugate.cu"), (
+        ("T", _c_type(dtype)), ("A", _c_type(dtype)), ("SIZE", str(size)),
+        ("STRIDE", str(stride)), ("FULL_STEP", repr(FULL_STEP)),
+    ), "")  # fmt: skip
 
 
 def row_kernels(
@@ -182,4 +204,4 @@ def _device() -> int:
 
 
 def _c_type(dtype: DTypeLike) -> str:
-    return {4: "float", 8: "double"}[np.dtype(dtype).itemsize]
+    return {2: "unsigned short", 4: "float", 8: "double"}[np.dtype(dtype).itemsize]

@@ -12,7 +12,8 @@ from momentous.lowrank.backends.base import DAMPING, LEAST, RowStep
 from momentous.lowrank.backends.cuda.arrays import Array, cupy
 from momentous.lowrank.backends.cuda.launch import launch, total, weighted_gram
 from momentous.lowrank.backends.cuda.layout import Chunks
-from momentous.lowrank.backends.cuda.modules import RowKernels
+from momentous.lowrank.backends.cuda.modules import Module, RowKernels
+from momentous.lowrank.backends.sums import DensePart
 from momentous.lowrank.data.ratings import Compressed
 from momentous.lowrank.losses import Loss
 
@@ -72,6 +73,29 @@ class EntriesOnDevice(Protocol):
     def ranges(self, kernels: RowKernels, itemsize: int) -> list[Range]: ...
 
 
+def dense_part(loss: Loss, features: Array, offsets: Array | None) -> DensePart | None:
+    """What a loss with a dense part adds to all rows' systems, as arrays on the device."""
+    if not loss.dense_weight:
+        return None
+    gram = weighted_gram(features)
+    if offsets is None:
+        return DensePart(loss.dense_weight, gram, cupy.zeros(len(gram), np.float64), 0.0)
+    far = offsets.astype(np.float64)
+    return DensePart(loss.dense_weight, gram, far @ features.astype(np.float64), float(far @ far))
+
+
+def shorten_steps(
+    side: EntriesOnDevice, module: Module, features: Array, changes: Array, current: Array | int,
+    reach: Array, solutions: Array,
+) -> None:  # fmt: skip
+    """Cut Newton's steps short where they go too far; rows with a negative reach are left out."""
+    chunks, rows = side.chunks, len(solutions)
+    launch(module, "furthest_moves", 32 * chunks.total, (
+        chunks.total, chunks.owners, chunks.begins, side.groups.others, features, changes, reach,
+    ), 128)  # fmt: skip
+    launch(module, "shorten_steps", rows, (rows, reach, changes, current, solutions))
+
+
 class RowSolver:
     """One call of `Side.solve_rows`, by ranges of rows where the sums of all would not fit."""
 
@@ -97,7 +121,8 @@ class RowSolver:
         changes: Array | int = cupy.empty((self.rows, size), self.sums) if cut else 0
         reach: Array | int = cupy.empty(self.rows, self.sums) if cut else 0
         current = 0 if step.current is None else step.current
-        gram, pull, rest = self._dense()
+        dense = dense_part(loss, step.features, step.offsets)
+        gram, pull, rest = (0, 0, 0.0) if dense is None else dense[1:]
         for first, count, first_chunk, partial in self._sum_ranges(side.groups.values, current):
             if kernels.solves:
                 kernels.module.get_function("solve")(
@@ -112,14 +137,7 @@ class RowSolver:
                     changes, reach,
                 )  # fmt: skip
         if cut:
-            chunks = side.chunks
-            launch(kernels.module, "furthest_moves", 32 * chunks.total, (
-                chunks.total, chunks.owners, chunks.begins, side.groups.others, self.features,
-                changes, reach,
-            ), 128)  # fmt: skip
-            launch(kernels.module, "shorten_steps", self.rows, (
-                self.rows, reach, changes, current, solutions,
-            ))  # fmt: skip
+            shorten_steps(side, kernels.module, self.features, changes, current, reach, solutions)
         return solutions, total(row_values) if step.with_value else 0.0
 
     def blocks(self, values: Array) -> Array:
@@ -131,17 +149,6 @@ class RowSolver:
             self._unpack(first, count, first_chunk, partial, part)
             out[:, :, first : first + count] = part
         return out
-
-    def _dense(self) -> tuple[Array | int, Array | int, float]:
-        """F'F, F'o and o'o, for a loss with a dense part."""
-        if not self.side.loss.dense_weight:
-            return 0, 0, 0.0
-        features, offsets = self.step.features, self.step.offsets
-        gram = weighted_gram(features)
-        if offsets is None:
-            return gram, cupy.zeros(self.kernels.size, np.float64), 0.0
-        far = offsets.astype(np.float64)
-        return gram, far @ features.astype(np.float64), float(far @ far)
 
     def _sum_ranges(
         self, values: Array, current: Array | int

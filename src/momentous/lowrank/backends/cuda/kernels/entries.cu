@@ -3,7 +3,8 @@
 // One warp per chunk of a group.  As many lanes as it takes to read a row of the other factor, 16
 // bytes each, share an entry, so a warp reads several whole rows at a time.  The loss of STEPS
 // entries is evaluated at once, one entry per lane.  Nothing is added by atomics: the same bits every
-// time.
+// time.  Set before: F (how the other factor is stored: T, or unsigned short for half precision),
+// CURVED (1: the curvatures are written down).
 
 constexpr int Q = (SIZE + V - 1) / V;                     // pieces of 16 bytes in a row
 constexpr int LANES = power_of_two(Q < 32 ? Q : 32);      // that share an entry
@@ -13,10 +14,21 @@ constexpr int STEPS = PER_LANE > 1 ? 2 : PASS_STEPS;      // such rounds at once
 constexpr int ROUND = SLOTS * STEPS;                      // entries that a warp has at once
 constexpr bool SHARED_LOSS = LANES >= STEPS;
 
+struct alignas(V * sizeof(F)) Stored {
+    F v[V];
+};
+
+__device__ inline T number_of(T x) { return x; }
+__device__ inline T number_of(unsigned short x) {
+    float y;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x));
+    return T(y);
+}
+
 extern "C" __global__ void __launch_bounds__(128, PER_LANE > 1 ? 1 : PASS_RESIDENT) pass_entries(
     Int chunks, const int* order, const int* owners, const uint2* bounds, const int* others,
-    const T* values, const Vec* left, const Vec* right, const double* parameters, Int with_gradient,
-    Vec* gradients, double* totals) {
+    const T* values, const Vec* left, const Stored* right, const double* parameters, Int with_gradient,
+    Vec* gradients, double* totals, T* curvatures, double* bends) {
     Int warp = (Int(blockIdx.x) * blockDim.x + threadIdx.x) / 32;
     if (warp >= chunks) return;
     const int lane = threadIdx.x % 32, part = lane % LANES, slot = lane / LANES;
@@ -30,7 +42,7 @@ extern "C" __global__ void __launch_bounds__(128, PER_LANE > 1 ? 1 : PASS_RESIDE
         for (int i = 0; i < V; i++) u[p].v[i] = g[p].v[i] = T(0);
         if (piece < Q) u[p] = left[Int(owners[chunk]) * Q + piece];
     }
-    double total = 0.0;
+    double total = 0.0, bend = 0.0;
     // Where an entry's factor is, and its value, are read one round ahead.
     int other[STEPS];
     T x[SHARED_LOSS ? 1 : STEPS];
@@ -57,7 +69,11 @@ extern "C" __global__ void __launch_bounds__(128, PER_LANE > 1 ? 1 : PASS_RESIDE
                 const unsigned piece = part + LANES * p;
 #pragma unroll
                 for (int i = 0; i < V; i++) f[s][p].v[i] = T(0);
-                if (other[s] >= 0 && piece < Q) f[s][p] = right[Int(other[s]) * Q + piece];
+                if (other[s] >= 0 && piece < Q) {
+                    const Stored stored = right[Int(other[s]) * Q + piece];
+#pragma unroll
+                    for (int i = 0; i < V; i++) f[s][p].v[i] = number_of(stored.v[i]);
+                }
             }
         T here[SHARED_LOSS ? 1 : STEPS];
 #pragma unroll
@@ -85,6 +101,10 @@ extern "C" __global__ void __launch_bounds__(128, PER_LANE > 1 ? 1 : PASS_RESIDE
                 Entry e = entry(mine, here[0], parameters);
                 slope = e.slope;
                 if (part < STEPS) total += e.value;
+                if (CURVED && part < STEPS) {
+                    curvatures[k] = e.curvature;
+                    bend += e.curvature;
+                }
             }
 #pragma unroll
             for (int s = 0; s < STEPS; s++) slopes[s] = __shfl_sync(ALL, slope, slot * LANES + s);
@@ -97,6 +117,10 @@ extern "C" __global__ void __launch_bounds__(128, PER_LANE > 1 ? 1 : PASS_RESIDE
                     Entry e = entry(z[s], here[SHARED_LOSS ? 0 : s], parameters);
                     slopes[s] = e.slope;
                     if (part == 0) total += e.value;
+                    if (CURVED && part == 0) {
+                        curvatures[k] = e.curvature;
+                        bend += e.curvature;
+                    }
                 }
             }
         }
@@ -121,6 +145,10 @@ extern "C" __global__ void __launch_bounds__(128, PER_LANE > 1 ? 1 : PASS_RESIDE
     }
     total = add_all(total);
     if (lane == 0) totals[chunk] = total;
+    if (CURVED) {
+        bend = add_all(bend);
+        if (lane == 0) bends[chunk] = bend;
+    }
 }
 
 // own += scale times the sum over a row's chunks, in double precision.
