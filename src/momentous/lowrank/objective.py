@@ -483,8 +483,10 @@ class LowRankObjective:
         if np.all(np.isfinite(mean)):
             axes = np.linalg.eigh(mean)[1]
         squares = np.ones(self.width)
-        squares[: self.rank] = np.einsum("pq,pr,rq->q", axes, second, axes)
-        return self.backend.xp.asarray(axes), squares
+        squares[: self.rank] = np.sum(axes * (second @ axes), axis=0)
+        # On a device products in double precision would take as long as a pass over the entries.
+        dtype = np.float64 if self.backend.xp is np else self.dtype
+        return self.backend.asarray(axes, dtype), squares
 
     def _curvature_per_row(self, which: int) -> float:
         largest = self.loss.largest_curvature(self.ratings.values)
