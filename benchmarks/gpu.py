@@ -23,7 +23,7 @@ from gpu_common import bandwidth, report, timed, twin
 from gpu_file import file
 from gpu_scale import scaling
 from gpu_variants import determinism, variants
-from momentous import accelerate
+from momentous import Result, accelerate
 from momentous.lowrank import LowRankObjective, Penalty, Ratings, Sweep
 from momentous.lowrank.backends import RowStep
 from momentous.lowrank.model import fit_model, save_model
@@ -100,19 +100,25 @@ def conjugate(folder: Path | None) -> None:
             lowest = -np.inf
             for steps in (None, 2, 3):
                 sweep = Sweep(objective.with_ridge(ridge), steps=steps)
-                start = sweep.begin(objective.random_start(np.random.default_rng(0)))
-                for limit in (2, 20 if steps is None else 60):  # the first to warm up
-                    cupy.cuda.Device().synchronize()
-                    began = perf_counter()
-                    found = accelerate(
-                        sweep, start, value=True, max_iterations=limit, tol=0.0,
-                        callback=lambda intermediate_result, low=lowest: intermediate_result.fun <= low,
-                    )  # fmt: skip
-                    cupy.cuda.Device().synchronize()
+                accelerated_to(sweep, lowest, 2)
+                found, took = accelerated_to(sweep, lowest, 20 if steps is None else 60)
                 lowest = max(lowest, found.fun)
-                report(f"    ridge {ridge:g}, {steps or 'exact'}: {found.nit} accelerated sweeps to "
-                       f"{found.fun:.6f}", 1e3 * (perf_counter() - began))  # fmt: skip
-                report("      one map", timed(lambda s=sweep, x=start: s(x), 3, 1))
+                name = f"ridge {ridge:g}, {steps or 'exact'}"
+                report(f"    {name}: {found.nit} accelerated sweeps to {found.fun:.6f}", took)
+
+
+def accelerated_to(sweep: Sweep, lowest: float, limit: int) -> tuple[Result, float]:
+    """Accelerated sweeps from a random start until the objective is as low, and their time."""
+    start = sweep.begin(sweep.objective.random_start(np.random.default_rng(0)))
+
+    def low_enough(intermediate_result: Any) -> bool:
+        return bool(intermediate_result.fun <= lowest)
+
+    cupy.cuda.Device().synchronize()
+    began = perf_counter()
+    found = accelerate(sweep, start, value=True, max_iterations=limit, tol=0.0, callback=low_enough)
+    cupy.cuda.Device().synchronize()
+    return found, 1e3 * (perf_counter() - began)
 
 
 def gradient(folder: Path | None) -> None:
