@@ -31,9 +31,6 @@ class MapConstants:
 
     # B0, in units of the first residual, where it is not given.
     first_radius: float = 30.0
-    # The decrease that value_tol asks for is measured over so many iterations: right after a
-    # restart a single one tells little.
-    value_window: int = 10
     # So many differences of the last points are kept, and none where vectors have more entries: in
     # sweeps over 100,000 real ratings (270,000 parameters) no combination was ever taken.
     most_secants: int = 10
@@ -130,9 +127,9 @@ class DescentMap(Method[MapMemory]):
     ----------
     restart : {"either", "function", "gradient", "distance", "always"}
         The rule; where there are no values of the objective, ``"gradient"`` or ``"always"``.
-    value_tol : float
-        Stop when ten iterations lowered the objective by no more than this, relative to it (0:
-        never).
+    value_tol, value_window : float, int
+        Stop when so many iterations (by default ten: right after a restart a single one tells
+        little) lowered the objective by no more than ``value_tol``, relative to it (0: never).
     radius, initial_radius : float
         B, below which the distance rule does not go, and B0, by default 30 |x^0 - T(x^0)|.
     radius_shrink, failure_shrink : float, optional
@@ -167,6 +164,7 @@ class DescentMap(Method[MapMemory]):
     failure_shrink: float = 10.0
     decrease: float = 0.0
     secants: int | None = None
+    value_window: int = 10
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -178,6 +176,8 @@ class DescentMap(Method[MapMemory]):
         for name in ("value_tol", "radius", "decrease"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name}={getattr(self, name)!r} must be a number >= 0")
+        if not self.value_window >= 1:
+            raise ValueError(f"value_window={self.value_window!r} must be a whole number >= 1")
         if self.secants is not None and not self.secants >= 0:
             raise ValueError(f"secants={self.secants!r} must be a whole number >= 0")
         if c0 is not None and not c0 > 1:
@@ -362,7 +362,7 @@ class DescentMap(Method[MapMemory]):
     ) -> Step[MapMemory]:
         """Is this the end?  Not at a point that momentum has climbed to."""
         ending = _small_residual(memory, sample)
-        if memory.window_length >= CONSTANTS.value_window and self.value_tol:
+        if memory.window_length >= self.value_window and self.value_tol:
             ending = ending or _small_decrease(memory, sample, self.value_tol)
             memory.window_value, memory.window_length = sample.value, 0
         if ending is not None and oracle.has_values and sample is not memory.base:

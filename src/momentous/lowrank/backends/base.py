@@ -250,6 +250,8 @@ class Backend(ABC):
     name: ClassVar[str]
     device: ClassVar[str] = "cpu"
     xp: ClassVar[ModuleType] = np  # or a module with the same functions for arrays on the device
+    # The rank up to which exact half sweeps are fastest: benchmarks/sweeps.py --steps, gpu.py.
+    exact_up_to: ClassVar[int] = 12
 
     @abstractmethod
     def side(self, groups: Compressed, loss: Loss, threads: int) -> Side:

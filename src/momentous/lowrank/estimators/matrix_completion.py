@@ -36,7 +36,7 @@ class MatrixCompletion(RegressorMixin, BiasedCompletion):
         How a sweep finds new rows for given columns, and columns for rows: ``"exact"`` solves one
         linear system each; ``"cg"`` takes two steps of conjugate gradients from where they are,
         which needs about as many sweeps, but for a very small ridge, and less time the higher the
-        rank is.  ``"auto"``: the second above rank 16 (on a GPU always the first).
+        rank is.  ``"auto"``: the second above rank 12 (on a GPU: 16).
     start_scale : float
         Size of the random factors that sweeps begin with.  From a very small start, 0.001, what
         matters most grows first: a fit that a ``validation_share`` stops early is then as if the
@@ -59,7 +59,8 @@ class MatrixCompletion(RegressorMixin, BiasedCompletion):
     max_iterations : int, optional
         By default 200 sweeps (2000 with ``rank="auto"``), or 1000 iterations of another method.
     tol : float
-        Stop when ten sweeps lower the objective by less than this, relatively; for other methods
+        Stop when three sweeps lower the objective by less than this each, relatively: then they
+        hardly change any more what is predicted; for other methods
         when the gradient is smaller than this times that of a small random point.
     gap_tol : float
         With ``rank="auto"``: stop when the objective is proven to be this near to the optimum,

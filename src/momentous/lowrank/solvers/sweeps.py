@@ -17,15 +17,14 @@ from momentous.lowrank.objective import LowRankObjective
 
 Factor = Literal["U", "V"]
 ROWS, COLS = 0, 1
-# Half sweeps are by conjugate gradients above this rank, about where two steps take no longer than
-# the exact solution: benchmarks/sweeps.py --steps.  One step is cheaper still, but with a ridge of
-# 1 it needs about twice the sweeps of exact ones; two need 1.1 to 1.2 times as many.
-EXACT_UP_TO, STEPS = 16, 2
+# Of conjugate gradients per row and half sweep.  One step is cheaper, but with a ridge of 1 it can
+# need twice the sweeps of exact ones; two need 1.1 to 1.2 times as many: benchmarks/sweeps.py.
+STEPS = 2
 
 
 def automatic_steps(objective: LowRankObjective) -> int | None:
     """Steps of conjugate gradients that a sweep is fastest with; None: exact solutions."""
-    return STEPS if objective.rank > EXACT_UP_TO else None
+    return STEPS if objective.rank > objective.backend.exact_up_to else None
 
 
 class Sweep:

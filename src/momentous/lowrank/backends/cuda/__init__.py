@@ -67,6 +67,7 @@ class CudaBackend(Backend):
     name = "cuda"
     device = "cuda"
     xp = cupy
+    exact_up_to = 16
 
     def __init__(self) -> None:
         require_gpu()
