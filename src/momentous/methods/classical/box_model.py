@@ -23,6 +23,7 @@ from __future__ import annotations
 import abc
 import functools
 import math
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from momentous.core.machine import BoxMachine
@@ -43,8 +44,16 @@ class Inverse(Protocol):
 
     __slots__ = ()
 
-    face: Any = None  # of the step before, where variables were held and the store remembers it
     gamma: Any  # of H = gamma I + ...; 1 without pairs
+    face: Any = None  # what it knows of variables that were held, if it keeps that
+
+    def keeps_face(self, m: Any) -> bool:
+        """Does it have a way of its own to the least value of the model (`least_between`)?"""
+        return False
+
+    def least_between(self, m: Any, lo: Array, up: Array, gradient: Array) -> Array:
+        """p, where <g, p> + <p, B p>/2 is least between the two, where it keeps the face."""
+        raise NotImplementedError
 
     @abc.abstractmethod
     def descent(self, m: Any, gradient: Array) -> Array:
@@ -72,62 +81,76 @@ class Pivots:
 def model_step(m: BoxMachine, here: Sample, inverse: Inverse) -> Array:
     """p, where the model is least, a little longer where it meets a bound."""
     box, x, g = m.box, here.point, here.gradient
+    lo, up = m.combination(box.lower, -1.0, x), m.combination(box.upper, -1.0, x)
     if inverse.face is not None:
-        # Variables were held: the first guess are those that bounds hold against the gradient.
-        # Near a solution it is right, and -H g is not needed.
-        pressed = m.each(_pressed, x, g, box.lower, box.upper)
-        if (count := m.inner(pressed, pressed)) > 0.0:
-            return _pivoted(m, here, inverse, pressed, count)
+        return inverse.least_between(m, lo, up, g)
     newton = inverse.descent(m, g)
-    meets = m.dot(_leaves, newton, x, box.lower, box.upper)
+    meets = m.dot(_leaves, newton, lo, up)
 
     def pivoted() -> Array:
-        wrong = m.each(_crossed, newton, x, box.lower, box.upper)
-        return _pivoted(m, here, inverse, wrong, meets)
+        if inverse.keeps_face(m):
+            return inverse.least_between(m, lo, up, g)
+        held = m.each(_nothing, g)
+        wrong = m.each(_wrong, held, newton, held, lo, up)
+
+        def held_step(held: Array, target: Array) -> Array:
+            return inverse.held_step(m, held, target, g)
+
+        step = exchange(m, lo, up, held, wrong, meets, held_step)
+        return m.each(cut_between(m), step, lo, up)
 
     return m.case(newton, (meets > 0.0, pivoted))
 
 
-def _pivoted(m: BoxMachine, here: Sample, inverse: Inverse, guess: Array, count: Any) -> Array:
-    """The same, given a guess at the variables that are held."""
-    box, g = m.box, here.gradient
-    lo, up = m.combination(box.lower, -1.0, here.point), m.combination(box.upper, -1.0, here.point)
-    nobody = m.each(lambda xp, a: xp.zeros_like(a), g)
-    begun = Pivots(nobody, guess, nobody, count, math.inf)
+def longer(m: BoxMachine) -> float:
+    """x + (l - x) need not be l.  Of a step that is by this factor longer it is at most l, as
+    rounding keeps the order of numbers; and the search cuts it off at l."""
+    return 1.0 + 8.0 * m.rounding
+
+
+def cut_between(m: BoxMachine) -> Callable[..., Array]:
+    """The formula of a step, cut off at two sides and a little longer there."""
+    return functools.partial(_cut, longer(m))
+
+
+def exchange(
+    m: BoxMachine, lo: Array, up: Array, held: Array, wrong: Array, count: Any,
+    held_step: Callable[[Array, Array], Array], most_wrong: float = 0.0,
+) -> Array:  # fmt: skip
+    """The step that is least between two sides, given a guess at what is held at them, and how many
+    of that are wrong.  ``held_step(held, target)`` is the one with these entries at their targets,
+    beyond the side that holds them.  After a second one so many may still be wrong."""
 
     def turn(state: Pivots) -> Pivots:
         fewer = state.count < state.least
         tries = m.where(fewer, 0, state.tries + 1)
         change = m.case(state.wrong, (tries > MOST_TRIES, lambda: m.last(state.wrong)))
-        held = m.combination(state.held, 1.0, change)
-        p = inverse.held_step(m, held, m.each(_target, held, lo, up), g)
-        wrong = m.each(_wrong, held, p, lo, up)
+        held = m.each(_sum, state.held, change)
+        target = m.each(_target, held, lo, up)
+        p = held_step(held, target)
+        wrong = m.each(_wrong, held, p, target, lo, up)
         least = m.where(fewer, state.count, state.least)
         return Pivots(held, wrong, p, m.inner(wrong, wrong), least, tries, state.pivots + 1)
 
-    found = m.repeat(begun, lambda s: (s.count > 0.0) & (s.pivots < MOST_PIVOTS), turn)
-    # x + (l - x) need not be l.  Of a step that is a little longer it is at most l, as rounding
-    # keeps the order of numbers; and the search cuts it off at l.
-    cut = functools.partial(_cut, 1.0 + 8.0 * m.rounding)
-    return m.each(cut, found.held, found.step, lo, up)
+    def goes_on(state: Pivots) -> Any:
+        most = most_wrong and m.where(state.pivots < 2, 0.0, most_wrong)
+        return (state.count > most) & (state.pivots < MOST_PIVOTS)
+
+    return m.repeat(Pivots(held, wrong, held, count, math.inf), goes_on, turn).step
 
 
-def _pressed(xp: Any, x: Array, g: Array, lower: Array, upper: Array) -> Array:
-    """-1 at a lower bound that holds x, or at both, 1 at an upper one."""
-    low, high = x <= lower, x >= upper
-    low = low & ((g > 0.0) | high)
-    return xp.astype(high & (g < 0.0) & ~low, g.dtype) - xp.astype(low, g.dtype)
+def _nothing(xp: Any, a: Array) -> Array:
+    return xp.zeros_like(a)
 
 
-def _leaves(xp: Any, p: Array, x: Array, lower: Array, upper: Array) -> tuple[Array, Array]:
+def _sum(xp: Any, a: Array, b: Array) -> Array:
+    return a + b
+
+
+def _leaves(xp: Any, p: Array, lo: Array, up: Array) -> tuple[Array, Array]:
     """1 where a step leaves the box."""
-    leaves = xp.astype((p < lower - x) | (p > upper - x), p.dtype)
+    leaves = xp.astype((p < lo) | (p > up), p.dtype)
     return leaves, leaves
-
-
-def _crossed(xp: Any, p: Array, x: Array, lower: Array, upper: Array) -> Array:
-    """-1 where a step goes below the lower bound, 1 where above the upper one."""
-    return xp.astype(p > upper - x, p.dtype) - xp.astype(p < lower - x, p.dtype)
 
 
 def _target(xp: Any, held: Array, lo: Array, up: Array) -> Array:
@@ -135,16 +158,16 @@ def _target(xp: Any, held: Array, lo: Array, up: Array) -> Array:
     return xp.where(held < 0.0, lo, xp.where(held > 0.0, up, 0.0))
 
 
-def _wrong(xp: Any, held: Array, p: Array, lo: Array, up: Array) -> Array:
+def _wrong(xp: Any, held: Array, p: Array, target: Array, lo: Array, up: Array) -> Array:
     """What has to change: free variables outside join, and those with multipliers of the wrong
     sign leave, which are the held ones inside."""
-    joins = xp.astype(p > up, p.dtype) - xp.astype(p < lo, p.dtype)
-    leaves = (((held < 0.0) & (p > lo)) | ((held > 0.0) & (p < up))) & (lo < up)
-    return xp.where(held == 0.0, joins, xp.where(leaves, -held, 0.0))
+    inside = xp.minimum(xp.maximum(p, lo), up)
+    leaves = xp.where(inside != target, -held, 0.0)
+    return xp.where(held == 0.0, xp.sign(p - inside), leaves)
 
 
-def _cut(longer: float, xp: Any, held: Array, p: Array, lo: Array, up: Array) -> Array:
-    cut = xp.where(held < 0.0, lo, xp.where(held > 0.0, up, xp.minimum(xp.maximum(p, lo), up)))
+def _cut(longer: float, xp: Any, p: Array, lo: Array, up: Array) -> Array:
+    cut = xp.minimum(xp.maximum(p, lo), up)
     return xp.where((cut <= lo) | (cut >= up), cut * longer, cut)
 
 

@@ -55,6 +55,7 @@ from momentous.methods.classical.curvature import (
     times,
     zeros,
 )
+from momentous.methods.classical.face import Face, StoredFace
 from momentous.methods.search.wolfe import Line
 
 ONE_THREAD = LBFGS_CONSTANTS.one_thread_entries
@@ -189,67 +190,6 @@ def _put_cross(m: Any, matrix: Array, i: Any, row: Array | None, column: Array) 
     return m.where(place[..., None, :], column[..., :, None], matrix)
 
 
-class Face:
-    """The variables A that a model holds, with sums over them, on the host.
-
-    They are kept from pivot to pivot and from step to step: what is computed anew is the part of
-    variables that have joined or left, and the rows of new pairs.
-    """
-
-    __slots__ = ("columns", "gram", "held", "newer", "right", "vector")
-
-    def __init__(self, held: Array, gram: np.ndarray, newer: tuple[int, ...] = ()):
-        self.held, self.gram = held, gram  # not 0 in A; U_A'U_A on this rank
-        self.newer = newer  # the rows of pairs since then
-        self.columns: Array = None  # U_A', if it is known
-        self.vector: Array = None  # v, 0 outside of A, and U_A'v: of this step, if they are known
-        self.right = np.zeros(len(gram))
-
-    def moved(
-        self, m: Host, rows: StackedRows | ListedRows, held: Array, vector: Array, same_step: bool
-    ) -> Face:
-        """With other variables."""
-        xp, face, known = m.space.xp, Face(held, self.gram.copy()), self.vector
-        mask, before = (xp.reshape(a, (-1,)) != 0.0 for a in (held, self.held))
-        changed = mask != before
-        count = int(xp.count_nonzero(changed))
-        if 2 * count > int(xp.count_nonzero(mask)):  # all anew
-            face.gram[:], changed, before = 0.0, mask, mask & ~mask
-        elif same_step:
-            face.right += self.right
-        else:
-            columns, known = self._columns(m, rows, before), vector
-            for i in self._newer_rows():
-                face.gram[i] = face.gram[:, i] = to_numpy(columns @ columns[i, ...])
-            face.right += _sums(m, columns, before, vector)
-            face.columns = None if count else columns
-        for side, sign, values in ((mask, 1.0, vector), (before, -1.0, known)) if count else ():
-            part = rows.columns_at(m, changed & side)
-            if part.shape[1]:
-                face.gram += sign * to_numpy(part @ part.T)
-                face.right += sign * _sums(m, part, changed & side, values)
-        face.vector = vector
-        return face
-
-    def _columns(self, m: Host, rows: StackedRows | ListedRows, chosen: Array) -> Array:
-        """U_A', with the rows of newer pairs."""
-        if not isinstance(self.columns, np.ndarray):
-            return rows.columns_at(m, chosen)
-        for i in self._newer_rows():
-            self.columns[i] = rows.row(i)[chosen]
-        return self.columns
-
-    def _newer_rows(self) -> tuple[int, ...]:
-        return (*self.newer, *(i + len(self.gram) // 2 for i in self.newer))
-
-
-def _sums(m: Host, columns: Array, chosen: Array, vector: Array) -> np.ndarray:
-    """U_A'v, given U_A'."""
-    xp = m.space.xp
-    entries = xp.reshape(vector, (-1,))[chosen]
-    return to_numpy(columns @ xp.astype(entries, columns.dtype))
-
-
 @record
 class Pairs(Curvature):
     """The newest pairs, a new one in place of the oldest."""
@@ -258,8 +198,7 @@ class Pairs(Curvature):
     known: Products
     products: Array  # U'g where the run stands
     way: Any = None
-    face: Any = None  # on the host: the `Face` of the step before
-    next_face: Any = None  # and of this one, so far
+    face: Face | None = None  # in the memory of the host, where variables have been held
 
     @staticmethod
     def unknown(m: Any, most: int) -> Pairs:
@@ -282,8 +221,8 @@ class Pairs(Curvature):
         return Pairs.unknown(m, self.known.most)
 
     def at(self, m: Any, here: Sample) -> Pairs:
-        face, products = self.next_face or self.face, self.rows.products(m, here.gradient)
-        moved = Pairs(self.rows, self.known, products, None, face)
+        products = self.rows.products(m, here.gradient)
+        moved = Pairs(self.rows, self.known, products, None, self.face)
         moved.way = moved.known_line(m, here)
         return moved
 
@@ -306,10 +245,9 @@ class Pairs(Curvature):
 
         state = known, self.products, self.way
         after = Pairs(rows, *m.case(state, (moved, extend), (failed, forget)))
-        face = self.next_face or self.face
-        if face is not None and len(face.newer) < known.most // 2:  # else it is better read anew
-            after.face = face
-            face.newer = (*face.newer, known.row)
+        if self.face is not None:
+            after.face = self.face
+            self.face.add_row(known.row)
         return after
 
     def descent(self, m: Any, gradient: Array) -> Array:
@@ -320,29 +258,27 @@ class Pairs(Curvature):
 
     def held_step(self, m: Any, held: Array, target: Array, gradient: Array) -> Array:
         gamma, known = self.known.gamma, self.known
-        if isinstance(m, Host):
-            weigh = functools.partial(_held_vector, gamma)
-            gram, right = self._on_face(m, held, m.each(weigh, held, target, gradient), gradient)
+        if self.keeps_face(m):
+            weights = self._kept_face(m).weights_where(m, self, held, target, gradient)
         else:
             nothing = m.each(_nothing, gradient)
             whole = m.each(_held_or, held, target, m.combination(nothing, -gamma, gradient))
             gram, right = self.rows.gram(m, held), self.rows.products(m, whole)
-        return self.rows.combine(m, known.weights_on_face(m, gram, right), -gamma, gradient)
+            weights = known.weights_on_face(m, gram, right)
+        return self.rows.combine(m, weights, -gamma, gradient)
 
-    def _on_face(
-        self, m: Host, held: Array, vector: Array, gradient: Array
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """U_A'U_A, and U_A'v - gamma U'g."""
-        products, size, same_step = self.products, 2 * self.known.most, self.next_face is not None
-        if m.penalty is not None:  # the model asks for more vectors than the gradient
-            products, same_step = self.rows.products(m, gradient), False
-        face = self.next_face or self.face or Face(held * 0.0, np.zeros((size, size)))
-        self.next_face = face.moved(m, self.rows, held, vector, same_step)
-        right, gram = self.next_face.right, self.next_face.gram
-        if m.space.is_part:
-            sums = np.asarray(m.space.totals([*right.tolist(), *gram.reshape(-1).tolist()]))
-            right, gram = sums[: len(right)], sums[len(right) :].reshape(gram.shape)
-        return gram, right.reshape(2, -1) - self.known.gamma * products
+    def keeps_face(self, m: Any) -> bool:
+        """In the memory of the host, which short sums and single entries can be read from."""
+        return isinstance(m, Host) and "cpu" in str(m.space.device).lower()
+
+    def least_between(self, m: Host, lo: Array, up: Array, gradient: Array) -> Array:
+        return self._kept_face(m).least_between(m, self, lo, up, gradient)
+
+    def _kept_face(self, m: Host) -> Face:
+        if m.space.is_part:  # a checkpoint has no room for what each rank knows
+            return Face.empty(m, 2 * self.known.most)
+        self.face = self.face or Face.empty(m, 2 * self.known.most)
+        return self.face
 
     def make_line(self, m: Any, here: Sample) -> Line | FusedLine:
         if not (m.fuses and self.count and not has_kinks(m)):
@@ -362,7 +298,7 @@ class Pairs(Curvature):
         return functools.partial(_multiply, gamma, rows, gamma * np.linalg.inv(matrix))
 
     def packed(self) -> PackedPairs:
-        known, k, face = self.known, self.known.count, self.face or Face(None, np.empty(0))
+        known, k = self.known, self.known.count
 
         def numbers(a: np.ndarray) -> tuple[float, ...]:
             return tuple(a.ravel().tolist())
@@ -371,7 +307,7 @@ class Pairs(Curvature):
             known.most, known.row, self.rows.vectors(k), float(known.gamma),
             numbers(known.inverse[:k, :k]), numbers(known.triangle[:k, :k]),
             numbers(known.gram[:k, :k]), numbers(known.diagonal[:k]), numbers(self.products[:, :k]),
-            face.held, numbers(face.gram), face.newer,
+            None if self.face is None else self.face.packed(),
         )  # fmt: skip
 
 
@@ -382,10 +318,6 @@ def _multiply(gamma: float, rows: np.ndarray, middle: np.ndarray, x: np.ndarray)
 
 def _nothing(xp: Any, a: Array) -> Array:
     return xp.zeros_like(a)
-
-
-def _held_vector(gamma: float, xp: Any, held: Array, target: Array, g: Array) -> Array:
-    return xp.where(held != 0.0, target + gamma * g, 0.0)
 
 
 def _held_or(xp: Any, held: Array, target: Array, free: Array) -> Array:
@@ -405,9 +337,7 @@ class PackedPairs:
     gram: tuple[float, ...]
     diagonal: tuple[float, ...]
     products: tuple[float, ...]
-    held: Array | None  # the three of a `Face`
-    held_gram: tuple[float, ...]
-    newer: tuple[int, ...]
+    face: StoredFace | None
 
     def unpacked(self, space: Space | None) -> Pairs:
         """As it was; without a space, with its vectors one by one."""
@@ -420,10 +350,8 @@ class PackedPairs:
         diagonal[:k], products[:, :k] = self.diagonal, np.reshape(self.products, (2, k))
         inverse, triangle, gram = squares
         known = Products(inverse, triangle, gram, diagonal, self.gamma if k else 1.0, k, self.row)
-        face = None
-        if self.held is not None:
-            face = Face(self.held, np.reshape(self.held_gram, (2 * most, 2 * most)), self.newer)
-        return Pairs(_rows_on_host(most, space).filled(vectors), known, products, None, face)
+        rows = _rows_on_host(most, space).filled(vectors)
+        return Pairs(rows, known, products, None, self.face and self.face.face(space))
 
 
 @record
@@ -447,7 +375,7 @@ class StoredPairs:
         vectors, both = self.vectors[::2] + self.vectors[1::2], products[::2] + products[1::2]
         return PackedPairs(
             self.most, k % self.most, vectors, self.gamma, inverse, triangle, gram, self.diagonal,
-            both, None, (), (),
+            both, None,
         ).unpacked(space)  # fmt: skip
 
 
@@ -518,9 +446,8 @@ class StackedRows:
         """U'y and U'g."""
         return _with_differences(self.products(m, gradient), pair, before)
 
-    def columns_at(self, m: Host, chosen: np.ndarray) -> np.ndarray:
+    def columns_at(self, m: Host, places: np.ndarray) -> np.ndarray:
         """Those of U' at some variables, (2 most, ...)."""
-        places = np.flatnonzero(chosen)
         columns = np.empty((len(self.rows), len(places)))
         return self.rows.take(places, axis=1, out=columns, mode="clip")  # others make a copy
 
@@ -655,20 +582,24 @@ class ListedRows:
         products[[i, i + len(products) // 2]] = to_s, to_y
         return _with_differences(products.reshape(2, -1), pair, before)
 
-    def columns_at(self, m: Host, chosen: Array) -> Array:
-        """Those of U' at some variables, in the widest type that the library has switched on."""
-        xp = m.space.xp
-        places, wide = xp.nonzero(chosen)[0], xp.asarray(np.zeros(1)).dtype
-        nothing = xp.zeros(places.shape, dtype=wide, device=m.space.device)
-
-        def take(row: Array) -> Array:
-            return xp.astype(xp.take(xp.reshape(row, (-1,)), places, axis=0), wide)
-
-        return xp.stack([nothing if row is None else take(row) for row in self._rows])
+    def columns_at(self, m: Host, places: np.ndarray) -> np.ndarray:
+        """Those of U' at some variables, in the memory of the host."""
+        nothing = np.zeros(len(places))
+        return np.array([nothing if r is None else _flat(r)[places] for r in self._rows], float)
 
     def row(self, i: int) -> np.ndarray:
-        """In the memory of the host."""
-        return self._rows[i].reshape(-1)  # type: ignore[no-any-return]
+        return _flat(self._rows[i])
+
+    def gram(self, m: Host, held: Array) -> np.ndarray:
+        """U_A'U_A, on a device: in the widest type that the library has switched on."""
+        xp = m.space.xp
+        mask, wide = xp.reshape(held, (-1,)) != 0.0, xp.asarray(np.zeros(1)).dtype
+        chosen = [xp.astype(xp.reshape(a, (-1,)), wide) * mask for a in self.vectors()]
+        there = np.flatnonzero([row is not None for row in self._rows])
+        found = np.zeros((len(self._rows),) * 2)
+        columns = xp.stack(chosen)
+        found[np.ix_(there, there)] = to_numpy(columns @ columns.T)
+        return found
 
     def combine(self, m: Host, weights: np.ndarray, scale: float, vector: Array) -> Array:
         """U w + scale v."""
@@ -689,6 +620,10 @@ class ListedRows:
             return Line.of(m, here, d, slope, square, guess=False)
 
         return FusedLine(d, line, end, *self._pass(m, here.gradient, d, pairs.known.row))
+
+
+def _flat(a: Array) -> np.ndarray:
+    return to_numpy(a).reshape(-1)
 
 
 @record
