@@ -47,13 +47,9 @@ class Inverse(Protocol):
     gamma: Any  # of H = gamma I + ...; 1 without pairs
     face: Any = None  # what it knows of variables that were held, if it keeps that
 
-    def keeps_face(self, m: Any) -> bool:
-        """Does it have a way of its own to the least value of the model (`least_between`)?"""
-        return False
-
-    def least_between(self, m: Any, lo: Array, up: Array, gradient: Array) -> Array:
-        """p, where <g, p> + <p, B p>/2 is least between the two, where it keeps the face."""
-        raise NotImplementedError
+    def kept_face(self, m: Any) -> Any:
+        """That, from now on; None where it does not."""
+        return None
 
     @abc.abstractmethod
     def descent(self, m: Any, gradient: Array) -> Array:
@@ -83,13 +79,14 @@ def model_step(m: BoxMachine, here: Sample, inverse: Inverse) -> Array:
     box, x, g = m.box, here.point, here.gradient
     lo, up = m.combination(box.lower, -1.0, x), m.combination(box.upper, -1.0, x)
     if inverse.face is not None:
-        return inverse.least_between(m, lo, up, g)
+        known: Array = inverse.face.least_between(m, inverse, lo, up, g)
+        return known
     newton = inverse.descent(m, g)
     meets = m.dot(_leaves, newton, lo, up)
 
     def pivoted() -> Array:
-        if inverse.keeps_face(m):
-            return inverse.least_between(m, lo, up, g)
+        if (face := inverse.kept_face(m)) is not None:
+            return face.least_between(m, inverse, lo, up, g)
         held = m.each(_nothing, g)
         wrong = m.each(_wrong, held, newton, held, lo, up)
 

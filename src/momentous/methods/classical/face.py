@@ -132,33 +132,35 @@ class Face:
                 self.gram += sign * (part @ part.T)
         self.sides = sides
 
+    def _count(self, m: Host) -> tuple[int, int]:
+        """Of the candidates, and of those that are held, on all ranks."""
+        mine = len(self.places), int(np.count_nonzero(self.sides))
+        return tuple(map(int, m.space.totals(mine))) if m.space.is_part else mine  # type: ignore[return-value]
+
     def weights_where(
         self, m: Host, pairs: Any, held: Array, target: Array, gradient: Array
     ) -> np.ndarray:
-        """The same, where entries of all of x are held and no others; for any gradient."""
+        """w of the step U w - gamma g where these entries of x are held, and no others."""
         sides, aim, g = (to_numpy(a).reshape(-1) for a in (held, target, gradient))
         self.renew(m, pairs.rows)
         self.admit(m, pairs.rows, np.flatnonzero((sides != 0.0) & self.idle))
         self.hold(sides[self.places])
         products = pairs.rows.products(m, gradient)
-        return self.weights(m, pairs, products, aim[self.places], g[self.places])
+        return self._weights(m, pairs, products, aim[self.places], g[self.places])
 
-    def weights(
+    def _weights(
         self, m: Host, pairs: Any, products: np.ndarray, target: np.ndarray, g: np.ndarray
     ) -> np.ndarray:
-        """w of the step U w - gamma g where C is held as it is, at these steps; C's part of the
-        gradient, and U'g."""
-        gamma, held = pairs.known.gamma, self.sides != 0.0
-        right, gram = self.columns @ ((target + gamma * g) * held), self.gram
-        count = np.count_nonzero(held)
+        """The same, given U'g, and targets and gradient at the candidates."""
+        known, gram = pairs.known, self.gram
+        right = self.columns @ ((target + known.gamma * g) * (self.sides != 0.0))
         if m.space.is_part:
-            sums = m.space.totals([count, *right.tolist(), *gram.reshape(-1).tolist()])
-            count, right = sums[0], np.asarray(sums[1 : 1 + len(right)])
-            gram = np.reshape(sums[1 + len(right) :], gram.shape)
-        if not count:
-            return pairs.known.weights(m, products)  # type: ignore[no-any-return]
-        right = right.reshape(2, -1) - gamma * products
-        return pairs.known.weights_on_face(m, gram, right)  # type: ignore[no-any-return]
+            sums = m.space.totals([*right.tolist(), *gram.reshape(-1).tolist()])
+            right, gram = np.asarray(sums[: len(right)]), np.reshape(sums[len(right) :], gram.shape)
+        right = right.reshape(2, -1) - known.gamma * products
+        if not self._count(m)[1]:
+            return known.weights(m, products)  # type: ignore[no-any-return]
+        return known.weights_on_face(m, gram, right)  # type: ignore[no-any-return]
 
     def least_between(self, m: Host, pairs: Any, lo: Array, up: Array, gradient: Array) -> Array:
         """p, where the model is least between these two."""
@@ -173,16 +175,12 @@ class Face:
             self.hold(-np.sign(g[self.places]))
         wrong = np.zeros(len(self.places))
         while True:
-            weights = self._pivot(m, pairs, low[self.places], high[self.places], g, wrong)
+            weights, held = self._pivot(m, pairs, low, high, g, wrong)
             p = rows.combine(m, weights, -pairs.known.gamma, gradient)
             entries = to_numpy(p).reshape(-1)
             below = entries < low
-            outside = below | (entries > high)
-            outside &= self.idle
-            new = np.flatnonzero(outside)
-            count, held = len(new), np.count_nonzero(self.sides)
-            if space.is_part:
-                count, held = map(int, space.totals([count, held]))
+            new = np.flatnonzero((below | (entries > high)) & self.idle)
+            count = space.totals([len(new)])[0]
             if count <= WRONG_SHARE * held:
                 break
             wrong = np.concatenate([np.zeros(len(self.places)), 1.0 - 2.0 * below[new]])
@@ -198,26 +196,26 @@ class Face:
         return space.from_numpy(entries.reshape(space.shape))
 
     def _pivot(
-        self, m: Host, pairs: Any, lo: np.ndarray, up: np.ndarray, g: np.ndarray, wrong: np.ndarray
-    ) -> np.ndarray:
-        """w of the step that is least where the candidates alone have bounds."""
-        gamma, space, found = pairs.known.gamma, m.space, []
-        candidates, held = len(self.places), np.count_nonzero(self.sides)
-        if space.is_part:
-            candidates, held = map(int, space.totals([candidates, held]))
+        self, m: Host, pairs: Any, low: np.ndarray, high: np.ndarray, g: np.ndarray,
+        wrong: np.ndarray,
+    ) -> tuple[np.ndarray, int]:  # fmt: skip
+        """w of the step that is least where the candidates alone have bounds, and how many of them
+        are held."""
+        candidates, held = self._count(m)
         if not candidates:
-            return pairs.known.weights(m, pairs.products)  # type: ignore[no-any-return]
-        part = g[self.places]
+            return pairs.known.weights(m, pairs.products), 0
+        low, high, g = low[self.places], high[self.places], g[self.places]
+        weights: list[np.ndarray] = []
 
         def held_step(sides: np.ndarray, target: np.ndarray) -> np.ndarray:
             self.hold(sides)
-            found[:] = [self.weights(m, pairs, pairs.products, target, part)]
-            step: np.ndarray = found[0].reshape(-1) @ self.columns - gamma * part
+            weights[:] = [self._weights(m, pairs, pairs.products, target, g)]
+            step: np.ndarray = weights[0].reshape(-1) @ self.columns - pairs.known.gamma * g
             return step
 
-        most_wrong = int(WRONG_SHARE * held)
-        exchange(Entries(space), lo, up, self.sides, wrong, 1.0, held_step, most_wrong)
-        return found[0]
+        entries: Any = Entries(m.space)
+        exchange(entries, low, high, self.sides, wrong, 1.0, held_step, int(WRONG_SHARE * held))
+        return weights[0], self._count(m)[1]
 
     def packed(self) -> StoredFace:
         return StoredFace(Plain(self.places), Plain(self.sides), Plain(self.gram), self.newer)
@@ -232,11 +230,9 @@ class StoredFace:
     gram: Plain
     newer: tuple[int, ...]
 
-    def face(self, space: Space | None) -> Face | None:
-        """As it was, in a space."""
-        places, sides, gram = self.places.array, self.sides.array, self.gram.array
-        if space is None or space.is_part:
-            return None
-        face = Face(places.copy(), sides.copy(), gram.copy(), space.size)
+    def face(self, size: int) -> Face:
+        """As it was, for so many variables."""
+        places, sides, gram = (a.array.copy() for a in (self.places, self.sides, self.gram))
+        face = Face(places, sides, gram, size)
         face.newer = self.newer
         return face

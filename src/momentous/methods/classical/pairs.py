@@ -258,8 +258,8 @@ class Pairs(Curvature):
 
     def held_step(self, m: Any, held: Array, target: Array, gradient: Array) -> Array:
         gamma, known = self.known.gamma, self.known
-        if self.keeps_face(m):
-            weights = self._kept_face(m).weights_where(m, self, held, target, gradient)
+        if (face := self.kept_face(m)) is not None:
+            weights = face.weights_where(m, self, held, target, gradient)
         else:
             nothing = m.each(_nothing, gradient)
             whole = m.each(_held_or, held, target, m.combination(nothing, -gamma, gradient))
@@ -267,14 +267,9 @@ class Pairs(Curvature):
             weights = known.weights_on_face(m, gram, right)
         return self.rows.combine(m, weights, -gamma, gradient)
 
-    def keeps_face(self, m: Any) -> bool:
-        """In the memory of the host, which short sums and single entries can be read from."""
-        return isinstance(m, Host) and "cpu" in str(m.space.device).lower()
-
-    def least_between(self, m: Host, lo: Array, up: Array, gradient: Array) -> Array:
-        return self._kept_face(m).least_between(m, self, lo, up, gradient)
-
-    def _kept_face(self, m: Host) -> Face:
+    def kept_face(self, m: Any) -> Face | None:
+        if not (isinstance(m, Host) and "cpu" in str(m.space.device).lower()):
+            return None
         if m.space.is_part:  # a checkpoint has no room for what each rank knows
             return Face.empty(m, 2 * self.known.most)
         self.face = self.face or Face.empty(m, 2 * self.known.most)
@@ -351,7 +346,9 @@ class PackedPairs:
         inverse, triangle, gram = squares
         known = Products(inverse, triangle, gram, diagonal, self.gamma if k else 1.0, k, self.row)
         rows = _rows_on_host(most, space).filled(vectors)
-        return Pairs(rows, known, products, None, self.face and self.face.face(space))
+        kept = self.face if space is not None and not space.is_part else None
+        face = None if kept is None or space is None else kept.face(space.size)
+        return Pairs(rows, known, products, None, face)
 
 
 @record
