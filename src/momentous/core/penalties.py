@@ -320,7 +320,10 @@ class Penalty:
     def apply(self, m: Entries, function: Any, x: Array, *others: Any) -> Any:
         """What a function of whole arrays makes of x, and of a step or another array."""
         made = function(x, *others)
-        return np.asarray(made) if isinstance(made, np.generic) else made
+        view = isinstance(made, np.ndarray) and made.base is not None
+        if view or isinstance(made, np.generic):
+            return np.array(made)  # a point has memory of its own
+        return made
 
     def value(self, m: Entries, x: Array) -> Any:
         """h(x), without its smooth part."""

@@ -16,14 +16,16 @@ from __future__ import annotations
 import collections
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
 
 from momentous.core.box import Sides, read_sides, sides_or_pairs
+from momentous.core.penalties import check_term
 from momentous.core.sources import Words
 from momentous.core.space import Array
+from momentous.io.types import Unchecked
 
 Closure = Callable[[], object]
 Named = Sequence[tuple[str, torch.Tensor]]
@@ -127,12 +129,7 @@ class FlatParameters:
         """Bounds of the vector, given by the names of parameters; else as they are."""
         if not isinstance(bounds, Mapping):
             return bounds
-        for name in bounds:
-            if name not in self.names:
-                raise ValueError(
-                    f"bounds= names {name!r}, which is not trained; these are: "
-                    f"{', '.join(self.names)}"
-                )
+        self._require_trained("bounds=", bounds)
         dtype, sides = _name(self._dtype), []
         for name, shape in zip(self.names, self._shapes, strict=True):
             given = bounds.get(name)
@@ -140,6 +137,26 @@ class FlatParameters:
             sides.append(read_sides(given, tuple(shape), dtype))
         lower, upper = zip(*sides, strict=True)
         return Sides(*(np.concatenate([a.reshape(-1) for a in side]) for side in (lower, upper)))
+
+    def penalty(self, penalty: object) -> object:
+        """A simple term of the vector, given for each parameter or by their names."""
+        if penalty is None:
+            return None
+        if not isinstance(penalty, Mapping):
+            check_term(penalty)
+            return _TermOfEach(self, dict.fromkeys(self.names, penalty))
+        self._require_trained("penalty=", penalty)
+        for term in penalty.values():
+            check_term(term)
+        return _TermOfEach(self, penalty)
+
+    def _require_trained(self, what: str, names: Iterable[str]) -> None:
+        for name in names:
+            if name not in self.names:
+                raise ValueError(
+                    f"{what} names {name!r}, which is not trained; these are: "
+                    f"{', '.join(self.names)}"
+                )
 
     def _pieces(self, x: Array) -> list[torch.Tensor]:
         """A vector in the shapes of the parameters, until the next one is asked for."""
@@ -167,6 +184,29 @@ class FlatParameters:
 def kinds(tensors: Sequence[torch.Tensor]) -> list[tuple[object, ...]]:
     """What must stay as it is for a vector to mean the same parameters."""
     return [(id(tensor), tensor.dtype, tensor.device, tensor.shape) for tensor in tensors]
+
+
+class _TermOfEach:
+    """Simple terms of parameters, each in its shape, as one of the vector."""
+
+    def __init__(self, flat: FlatParameters, terms: Mapping[str, Unchecked]):
+        self._flat, self._terms = flat, terms
+
+    def __repr__(self) -> str:
+        return repr(dict(self._terms))
+
+    def _pieces(self, x: Array) -> list[tuple[Unchecked, torch.Tensor]]:
+        pieces = self._flat._split(self._flat.tensor(x))
+        names = zip(self._flat.names, pieces, strict=True)
+        return [(self._terms.get(name), piece) for name, piece in names]
+
+    def value(self, x: Array) -> float:
+        return sum(float(term.value(piece)) for term, piece in self._pieces(x) if term is not None)
+
+    def prox(self, x: Array, step: float) -> Array:
+        made = [p if term is None else term.prox(p, step) for term, p in self._pieces(x)]
+        joined = torch.cat([piece.reshape(-1) for piece in made])
+        return joined.numpy() if isinstance(x, np.ndarray) else joined
 
 
 class ClosureFunction:

@@ -77,6 +77,10 @@ class Optimizer(torch.optim.Optimizer):
         takes; parameters that are not named have those of their group, ``{"params": ..., "bounds":
         (0, 1)}``, or none.  A pair of numbers is for all.  The closure never sees parameters
         outside.
+    penalty : dict, optional
+        Simple terms by the names of parameters, ``{"weight": L1(0.1)}``, of the kinds that
+        `momentous.minimize` takes, each of a parameter in its shape; one alone is for every
+        parameter.  The loss is without them.  Not together with bounds.
     **parameters
         Parameters of the method.
 
@@ -147,6 +151,7 @@ class Optimizer(torch.optim.Optimizer):
         trace: bool = True,
         check_gradient: bool = False,
         bounds: object = None,
+        penalty: object = None,
         **parameters: object,
     ):
         if isinstance(params, torch.nn.Module):
@@ -171,6 +176,7 @@ class Optimizer(torch.optim.Optimizer):
             "trace": trace,
             "check_gradient": check_gradient,
             "bounds": bounds,
+            "penalty": penalty,
         }
         super().__init__(params, {})
         saved = None if resume is None else load(resume, Space(self._trained().point()))
@@ -311,7 +317,11 @@ class Optimizer(torch.optim.Optimizer):
                 method=self._method(saved),
                 resume=saved,
                 interrupts="return",
-                **self._options | {"bounds": flat.bounds(self._bounds())},
+                **self._options
+                | {
+                    "bounds": flat.bounds(self._bounds()),
+                    "penalty": flat.penalty(self._options["penalty"]),
+                },
             )
             begun.keep_best()
             self._run, self._saved = begun, None

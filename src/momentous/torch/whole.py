@@ -48,6 +48,7 @@ def minimize(
     trace: bool = True,
     check_gradient: bool = False,
     bounds: object = None,
+    penalty: object = None,
     **method_parameters: object,
 ) -> Result:
     """Train the parameters of a module until the gradient is small, or a limit is reached.
@@ -66,7 +67,7 @@ def minimize(
         ``callback(optimizer)`` after every iteration, with the parameters as a run that ended there
         would leave them; it ends the run by returning True.
     method, tol, max_iterations, max_evaluations, max_time, target, stop, checkpoint, resume, rng
-        These, ``trace``, ``check_gradient`` and ``bounds`` are as for `Optimizer`.
+        These, ``trace``, ``check_gradient``, ``bounds`` and ``penalty`` are as for `Optimizer`.
     **method_parameters
         Parameters of the method; and ``disp``, ``verbose`` and ``progress`` as for
         `momentous.minimize`.
@@ -104,6 +105,7 @@ def minimize(
         trace=trace,
         check_gradient=check_gradient,
         bounds=bounds,
+        penalty=penalty,
         **method_parameters,
     )
     optimizer._is_watched = callback is not None

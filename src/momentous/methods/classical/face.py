@@ -27,6 +27,8 @@ from momentous.methods.classical.box_model import cut_between, exchange, longer
 # So many of the held variables may be at the wrong side for one step: to find the last few of
 # thousands takes a pass over all pairs, and the step is as good (benchmarks/bounds_speed.py).
 WRONG_SHARE = 1 / 50
+# Passes over all pairs after which the step is cut off at the bounds as it is.
+MOST_PASSES = 50
 # Candidates are dropped that are not held where these are more than such a share of all.
 MOST_IDLE = 1 / 4
 # The room for candidates: a multiple of so many, so that rows begin alike.
@@ -174,7 +176,7 @@ class Face:
             self.admit(m, rows, np.flatnonzero(presses))
             self.hold(-np.sign(g[self.places]))
         wrong = np.zeros(len(self.places))
-        while True:
+        for _ in range(MOST_PASSES):
             weights, held = self._pivot(m, pairs, low, high, g, wrong)
             p = rows.combine(m, weights, -pairs.known.gamma, gradient)
             entries = to_numpy(p).reshape(-1)
