@@ -404,9 +404,9 @@ MEASURED_EVERY = 32  # iterations: the length of x, as it costs a pass
 
 
 def next_look(progress: Progress, stop: Criterion) -> tuple[float, float]:
-    """In most iterations there is nothing to `decide`: the next in which there may be, and the value
-    of f below which there is at once, as there is where the gradient is within `gradient_tolerance`
-    or the method ends."""
+    """In most iterations there is nothing to `decide`: the next in which there may be, and the
+    value of f below which there is at once.  (There is, too, where the gradient is within
+    `gradient_tolerance` or the method ends.)"""
     nit = progress.nit
     measured = nit - nit % MEASURED_EVERY + MEASURED_EVERY
     level = nit + max(1, LEVEL - progress.level)

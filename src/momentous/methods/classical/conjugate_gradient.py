@@ -21,6 +21,7 @@ from momentous.methods.search.backtracking import (
     Backtracking,
     Beginning,
     LineSearchRule,
+    Search,
     halt_status,
     halted,
 )
@@ -118,79 +119,76 @@ class ConjugateGradient(LineSearchRule[ConjugateMemory]):
     def _way(self, memory: ConjugateMemory) -> tuple[Sample, Array, float]:
         return memory.current, memory.p, memory.slope
 
-    def _searched(self, m: Machine, memory: ConjugateMemory, here: Sample) -> ConjugateMemory:
-        there, usable = memory.search.held, memory.search.verdict == ACCEPTED
+    def _searched(
+        self, m: Machine, memory: ConjugateMemory, search: Search, here: Sample
+    ) -> ConjugateMemory:
+        there, usable = search.held, search.verdict == ACCEPTED
         if not self.guarded:
             usable = m.isfinite(there.grad_norm) & m.isfinite(there.value)
         fail = self._fail if self.guarded else self._lose
         moves = usable & (memory.current.grad_norm != 0.0)
         return m.case(
             memory,
-            (moves, lambda: self._advance(m, memory, m.same(here.point, there.point))),
-            otherwise=lambda: fail(m, memory),
+            (moves, lambda: self._advance(m, memory, search, m.same(here.point, there.point))),
+            otherwise=lambda: fail(m, memory, search),
         )
 
-    def _advance(self, m: Machine, memory: ConjugateMemory, shows: bool) -> ConjugateMemory:
+    def _advance(
+        self, m: Machine, memory: ConjugateMemory, search: Search, shows: bool
+    ) -> ConjugateMemory:
         """To the point that the search has found, and the direction there from the last one."""
-        x, search, new = memory.current, memory.search, memory.search.held
-        t, events, first = search.t, search.events(m), search.t * self.growth
+        x, new, t, events = memory.current, search.held, search.t, search.events(m)
         change = new.grad_norm * new.grad_norm - m.inner(new.gradient, x.gradient)
-        beta = change / x.grad_norm / x.grad_norm
+        beta, first = change / x.grad_norm / x.grad_norm, t * self.growth
 
         def steepest(events: Any) -> ConjugateMemory:
-            there = m.but(memory, current=new)
-            return self._along_gradient(m, there, first, Outcome(t, events, shows))
+            return self._along_gradient(m, memory, new, search, first, Outcome(t, events, shows))
 
         def conjugate() -> ConjugateMemory:
             p = m.combination(new.gradient, beta, memory.p)
             slope, norm = m.inner(p, new.gradient), m.norm(p)
-            after = m.but(
-                memory, current=new, search=search.begin(m, first, norm), p=p, slope=slope,
-                steepest=False, outcome=Outcome(t, events, shows),
+            after = ConjugateMemory(
+                new, search.begin(m, first, norm), Outcome(t, events, shows), memory.probe,
+                memory.origin, p, slope, False,
             )  # fmt: skip
             if not self.guarded:
                 return after
             is_ascent = m.no(slope >= SMALLEST_COSINE * new.grad_norm * norm)
-            restart = events + m.event(EventKind.RESTART, t)
-            return m.case(after, (is_ascent, lambda: steepest(restart)))
+            restart = lambda: steepest(events + m.event(EventKind.RESTART, t))  # noqa: E731
+            return m.case(after, (is_ascent, restart))
 
         is_conjugate = (beta > 0.0) & (beta < math.inf)
         return m.case(memory, (is_conjugate, conjugate), otherwise=lambda: steepest(events))
 
     def _along_gradient(
-        self, m: Machine, memory: ConjugateMemory, first: float, outcome: Outcome
-    ) -> ConjugateMemory:
-        """The next search goes along the gradient."""
-        x = memory.current
-        return m.but(
-            memory,
-            p=x.gradient,
-            slope=x.grad_norm * x.grad_norm,
-            steepest=True,
-            search=memory.search.begin(m, first, x.grad_norm),
-            outcome=outcome,
-        )
+        self, m: Machine, memory: ConjugateMemory, x: Sample, search: Search, first: float,
+        outcome: Outcome,
+    ) -> ConjugateMemory:  # fmt: skip
+        """The next search goes along the gradient at x."""
+        norm = x.grad_norm
+        return ConjugateMemory(
+            x, search.begin(m, first, norm), outcome, memory.probe, memory.origin, x.gradient,
+            norm * norm,
+        )  # fmt: skip
 
-    def _fail(self, m: Machine, memory: ConjugateMemory) -> ConjugateMemory:
+    def _fail(self, m: Machine, memory: ConjugateMemory, search: Search) -> ConjugateMemory:
         """Stay, and go on along the gradient; or, if that was the direction, with less."""
-        x, search, steepest = memory.current, memory.search, memory.steepest
+        x, steepest = memory.current, memory.steepest
         events = search.events(m) + m.event(EventKind.RESTART, search.t, m.no(steepest))
         ends = steepest & (search.verdict == STUCK)
         status = m.where(ends, halt_status(m, x, search.held.value), RUNNING)
         # The trials say little about steps along another direction: keep the last step size.
         first = m.where(steepest, search.t / 2, search.first)
-        return self._along_gradient(
-            m, memory, first, Outcome(search.t, events, False, status=status)
-        )
+        outcome = Outcome(search.t, events, False, status=status)
+        return self._along_gradient(m, memory, x, search, first, outcome)
 
-    def _lose(self, m: Machine, memory: ConjugateMemory) -> ConjugateMemory:
+    def _lose(self, m: Machine, memory: ConjugateMemory, search: Search) -> ConjugateMemory:
         """The paper's rule has accepted a point where there is nothing to go on with."""
-        x, search, there = memory.current, memory.search, memory.search.held
-        zero = x.grad_norm == 0.0
-        lost = m.where(m.isfinite(search.lost), there.grad_norm, search.lost)
+        zero = memory.current.grad_norm == 0.0
+        lost = m.where(m.isfinite(search.lost), search.held.grad_norm, search.lost)
         status = m.where(zero, int(Status.COMPLETED), int(Status.NON_FINITE))
         outcome = Outcome(search.t, m.event(EventKind.NON_FINITE, lost, m.no(zero)), status=status)
-        return m.but(memory, outcome=outcome)
+        return m.but(memory, search=search, outcome=outcome)
 
     def accepted(self, memory: ConjugateMemory) -> Sample:
         return memory.current if memory.origin is None else memory.origin

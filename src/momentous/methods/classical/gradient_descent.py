@@ -19,6 +19,7 @@ from momentous.methods.search.backtracking import (
     Backtracking,
     Beginning,
     GradientSteps,
+    Search,
     SearchMemory,
     halt_status,
     halted,
@@ -116,19 +117,18 @@ class GradientDescent(GradientSteps[DescentMemory]):
         outcome = Outcome(eta, events, status=m.where(goes_on, RUNNING, status))
         return m.but(memory, current=m.choose(goes_on, here, x), outcome=outcome)
 
-    def _searched(self, m: Machine, memory: DescentMemory, here: Sample) -> DescentMemory:
-        x, search, there = memory.current, memory.search, memory.search.held
+    def _searched(
+        self, m: Machine, memory: DescentMemory, search: Search, here: Sample
+    ) -> DescentMemory:
+        x, there, t = memory.current, search.held, search.t
         accepted, stuck = search.verdict == ACCEPTED, search.verdict == STUCK
-        new, t = m.choose(accepted, there, x), search.t
+        new = m.choose(accepted, there, x)
         first = m.where(accepted, t * self.growth, t / self.backoff)
         status = m.where(stuck, halt_status(m, x, there.value), RUNNING)
         shows = accepted & m.same(here.point, there.point)
-        return m.but(
-            memory,
-            current=new,
-            search=search.begin(m, first, new.grad_norm),
-            outcome=Outcome(t, search.events(m), shows, status=status),
-        )
+        outcome = Outcome(t, search.events(m), shows, status=status)
+        after = search.begin(m, first, new.grad_norm)
+        return DescentMemory(new, after, outcome, memory.probe, memory.origin)
 
     def accepted(self, memory: DescentMemory) -> Sample:
         return memory.current if memory.origin is None else memory.origin

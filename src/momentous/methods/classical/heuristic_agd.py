@@ -22,6 +22,7 @@ from momentous.methods.search.backtracking import (
     Backtracking,
     Beginning,
     GradientSteps,
+    Search,
     SearchMemory,
     halt_status,
     halted,
@@ -104,16 +105,16 @@ class HeuristicAGD(GradientSteps[HeuristicMemory]):
         known = self.restart in ("function", "gradient")
         check(self, "restart", known, "must be 'function' or 'gradient'")
 
-    @property
+    @cached_property
     def _falls_back(self) -> bool:
         return self._backtracks if self.fall_back is None else self.fall_back
 
-    @property
+    @cached_property
     def _goes_back(self) -> bool:
         """Does a restart begin at the lowest point so far, within rounding?"""
         return self._falls_back or (self._backtracks and self.restart == "function")
 
-    @property
+    @cached_property
     def _looks_at_values(self) -> bool:
         return self._backtracks or self._falls_back or self.restart == "function"
 
@@ -178,16 +179,22 @@ class HeuristicAGD(GradientSteps[HeuristicMemory]):
             otherwise=lambda: self._off_limits(m, memory, here.value),
         )
 
-    def _searched(self, m: Machine, memory: HeuristicMemory, here: Sample) -> HeuristicMemory:
-        y, x, search, events = memory.at_y, memory.current, memory.search, memory.search.events(m)
-        accepted = search.verdict == ACCEPTED
+    def _searched(
+        self, m: Machine, memory: HeuristicMemory, search: Search, here: Sample
+    ) -> HeuristicMemory:
+        y, x, events = memory.at_y, memory.current, search.events(m)
+        accepted, outcome = search.verdict == ACCEPTED, Outcome(search.t, m.no_events)
         first = m.where(accepted, search.t * self.growth, search.t / self.backoff)
-        known = m.but(memory, search=m.but(search, first=first))
+        known = m.but(memory, search=m.but(search, first=first), outcome=outcome)
+
+        def begin() -> HeuristicMemory:
+            return self._begin(m, m.but(known, search=search), x, events)
+
         return m.case(
             memory,
             (accepted, lambda: self._move(m, known, search.held)),
             # The momentum has led to where no step helps.
-            (m.no(m.same(y.point, x.point)), lambda: self._begin(m, memory, x, events)),
+            (m.no(m.same(y.point, x.point)), begin),
             (search.verdict == STUCK, lambda: self._halt(m, known, search.held.value)),
             otherwise=lambda: self._end(m, known, events),
         )

@@ -9,9 +9,10 @@ from __future__ import annotations
 import abc
 import dataclasses
 import math
+from functools import cached_property
 from typing import Any, TypeVar
 
-from momentous.core.machine import Machine
+from momentous.core.machine import Host, Machine
 from momentous.core.oracle import Sample
 from momentous.core.record import record
 from momentous.core.rule import (
@@ -77,7 +78,7 @@ class Search:
         without bound.
         """
         t = m.minimum(first, math.sqrt(m.largest) / m.maximum(norm, 1.0))
-        return m.but(self, first=first, t=t, trials=1, phase=TRIAL, verdict=SEARCHING, lost=0.0)
+        return Search(first, self.shortest, self.held, self.rounding, t, look=self.look)
 
     def events(self, m: Machine) -> Any:
         """What has happened in it."""
@@ -143,11 +144,13 @@ class Backtracking:
             after,
             (after.phase == LOOK, lambda: after),
             (here.grad_norm == 0.0, lambda: m.but(after, verdict=STUCK, held=trial)),
-            otherwise=lambda: self._judge(m, m.but(after, held=trial), here, p, slope),
+            otherwise=lambda: self._judge(m, after, here, p, slope, trial),
         )
 
-    def _judge(self, m: Machine, search: Search, here: Sample, p: Array, slope: float) -> Search:
-        t, there, rounding, share = search.t, search.held, search.rounding, CONSTANTS.shortest_share
+    def _judge(
+        self, m: Machine, search: Search, here: Sample, p: Array, slope: float, there: Sample
+    ) -> Search:
+        t, rounding, share = search.t, search.rounding, CONSTANTS.shortest_share
         value, required = there.value, t * slope / 2
         falls, finite = value <= here.value - required, m.isfinite(value)
         is_missing, usable = there.gradient is None, m.isfinite(there.grad_norm)
@@ -162,20 +165,21 @@ class Backtracking:
             return m.inner(change, change) == 0.0
 
         def end(verdict: int) -> Search:
-            return m.but(search, verdict=verdict, phase=TRIAL)
+            return m.but(search, held=there, verdict=verdict, phase=TRIAL)
 
         def wait() -> Search:
-            return m.but(search, phase=WAITS)
+            return m.but(search, held=there, phase=WAITS)
 
         def look() -> Search:
             begun = Look.along(m, here, p, slope, required, -t)
-            return m.but(search, look=begun, phase=LOOK)
+            return m.but(search, held=there, look=begun, phase=LOOK)
 
         def reject(known: Search = search) -> Search:
             def give_up() -> Search:
                 if is_missing and not self.guarded:
-                    return m.but(known, phase=WAITS)
-                return m.but(known, verdict=m.where(rests(), STUCK, REJECTED), phase=TRIAL)
+                    return m.but(known, held=there, phase=WAITS)
+                verdict = m.where(rests(), STUCK, REJECTED)
+                return m.but(known, held=there, verdict=verdict, phase=TRIAL)
 
             # The trial is let go: its arrays are free for the next one.
             shorter = m.but(
@@ -198,11 +202,17 @@ class Backtracking:
         def by_value() -> Search:
             shortest = m.minimum(search.shortest, t * share)
             trusting = rounding.trusting(m, required, here.value)
-            good = m.but(search, verdict=ACCEPTED, shortest=shortest, rounding=trusting)
+            good = Search(
+                search.first, shortest, there, trusting, t, search.trials, search.phase, ACCEPTED,
+                search.lost, search.look,
+            )  # fmt: skip
             if is_missing:
                 return wait() if self.with_gradient or not self.guarded else good
-            bad = m.but(good, verdict=SEARCHING, lost=there.grad_norm)
-            return m.case(good, (m.no(usable), lambda: reject(bad)))
+
+            def lose() -> Search:
+                return reject(m.but(good, verdict=SEARCHING, lost=there.grad_norm))
+
+            return m.case(good, (m.no(usable), lose))
 
         guards = ((doubtful, look), (level, by_slope)) if self.guarded else ()
         return m.case(
@@ -261,7 +271,7 @@ class LineSearchRule(Rule[S]):
         """The memory before the first step size is known."""
 
     @abc.abstractmethod
-    def _searched(self, m: Machine, memory: S, here: Sample) -> S:
+    def _searched(self, m: Machine, memory: S, search: Search, here: Sample) -> S:
         """After a search, which has come to a verdict with this evaluation."""
 
     def _way(self, memory: S) -> tuple[Sample, Array, float]:
@@ -290,7 +300,10 @@ class LineSearchRule(Rule[S]):
         here = memory.current
         search = Search(t, t * CONSTANTS.shortest_share, here)
         search = search.begin(m, t * self._first_growth, here.grad_norm)
-        return m.but(memory, search=search, outcome=Outcome(t, m.no_events, shows=False))
+        # On the host the probe is over; elsewhere a memory keeps its form.
+        probe, outcome = memory.probe, Outcome(t, m.no_events, shows=False)
+        probe = None if isinstance(m, Host) else probe
+        return m.but(memory, search=search, outcome=outcome, probe=probe)
 
     @property
     def _first_growth(self) -> float:
@@ -325,10 +338,13 @@ class LineSearchRule(Rule[S]):
 
     def _tell(self, m: Machine, memory: S, here: Sample) -> S:
         search = self._line.tell(m, memory.search, *self._way(memory), here)
-        waits = Outcome(search.t, m.no_events, shows=False, ended=False)
-        after = m.but(memory, search=search, outcome=waits)
-        ended = (search.verdict != SEARCHING, lambda: self._searched(m, after, here))
-        return m.case(after, ended)
+
+        def go_on() -> S:
+            waits = Outcome(search.t, m.no_events, shows=False, ended=False)
+            return m.but(memory, search=search, outcome=waits)
+
+        ended = (search.verdict != SEARCHING, lambda: self._searched(m, memory, search, here))
+        return m.case(memory, ended, otherwise=go_on)
 
     def noise(self, memory: S) -> float:
         return memory.search.rounding.seen
@@ -351,7 +367,7 @@ class GradientSteps(LineSearchRule[S]):
                 "gradient_lipschitz="
             )
 
-    @property
+    @cached_property
     def _backtracks(self) -> bool:
         """As asked for; by default where no step size follows from what is given."""
         if self.backtracking is not None:
