@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import rosen, rosen_der
 
-from momentous import minimize
+from momentous import iterate, minimize
 from momentous.core.status import Status
 
 START = np.array([-1.2, 1.0, 0.5])
@@ -43,6 +43,16 @@ def test_a_limit_in_a_long_search_returns_what_the_search_has_seen():
 
     result = minimize(inside, np.ones(5), jac=True, max_evaluations=35, tol=1e-12)
     assert result.fun == min(fun.seen) < 1.0
+
+
+@pytest.mark.parametrize("limit", [3, 9, 40])
+def test_a_method_without_values_returns_the_lowest_point_that_it_knows(limit):
+    """Its gradients are spent, but not its values: these tell which point is the lowest."""
+    options = {"jac": rosen_der, "method": "gd", "step_size": 1e-3, "tol": 0}
+    result = minimize(rosen, START, max_evaluations=limit, **options)
+    points = [step.x for step in iterate(rosen, START, max_iterations=limit - 1, **options)]
+    assert result.njev == limit
+    assert result.fun == min(map(rosen, points)) < rosen(START)
 
 
 @pytest.mark.parametrize("limit", [1, 2, 4, 9])

@@ -136,6 +136,33 @@ def test_every_reason_reaches_the_result(options, status, method):
     assert result.numbers
 
 
+def test_a_run_ends_as_if_it_were_asked_in_every_iteration(monkeypatch):
+    slope = np.arange(1.0, 5.0)
+    rosenbrock = testbed.rosenbrock(4)
+    functions = {
+        "falls for ever": (lambda x: (float(slope @ x), slope.copy()), np.ones(4)),
+        "is level": (lambda x: (1.0, 1e-3 * slope), np.ones(4)),
+        "has a minimum": (rosenbrock.value_and_gradient, rosenbrock.start),
+    }
+    endings = (
+        {"max_iterations": 45}, {"max_iterations": 32}, {"max_evaluations": 50}, {"target": 1.0},
+        {"stop": Stagnation(7)}, {"stop": GradientNorm(1.0) & Iterations(20)}, {},
+    )  # fmt: skip
+
+    def endings_of_runs():
+        for fun, x0 in functions.values():
+            for name in ("auto", "lbfgs", "gd", "ada-rhb"):
+                for given in endings:
+                    options = {"max_iterations": 700} | given
+                    run = minimize(fun, x0, jac=True, method=name, **options)
+                    yield run.status, run.message, run.nit, run.nfev
+
+    seen = list(endings_of_runs())
+    monkeypatch.setattr("momentous.core.loop.next_look", lambda *_: (0.0, math.inf))
+    assert seen == list(endings_of_runs())
+    assert len({status for status, *_ in seen}) >= 6
+
+
 def test_a_limit_is_kept_exactly(method):
     for limit in (1, 2, 13):
         assert solve(WAVES, max_iterations=limit, **method.plain(WAVES)).nit == limit

@@ -645,9 +645,12 @@ class Run(Iterator[IntermediateResult]):
         the smallest gradient and the last point that the method accepted by its value.
         """
         oracle, last = self.oracle, self.report.sample
-        no_call_is_left = status is Status.MAX_EVALUATIONS
-        if no_call_is_left and (known := self.lowest_known(oracle.lowest)) is not None:
-            return known
+        if status is Status.MAX_EVALUATIONS:  # gradients are spent; values may be left
+            for sample in (self._best, last):
+                if sample.has_finite_gradient and oracle.nfev < self._limit:
+                    oracle.learn(sample)
+            if (known := self.lowest_known(oracle.lowest)) is not None:
+                return known
         # (Not `_best` in any case: the counts of a run do not depend on who watches it.)
         best = self._best if self._limit < math.inf else Sample(self.best_point)
         candidates = [last if self.best_point is last.point else best]

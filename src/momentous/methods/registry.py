@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 from typing import Any, TypeVar
 
 from momentous.core.method import Method
@@ -106,6 +107,7 @@ def replaces(name: str) -> bool:
     return _ELSEWHERE.get(key) == "auto" and key not in map(_bare, REGISTRY)
 
 
+@functools.lru_cache  # asked of all names in every run
 def _bare(name: str) -> str:
     return name.lower().replace("_", "").replace("-", "")
 

@@ -493,7 +493,8 @@ class Safeguarded(Rule[SafeguardedMemory]):
     ) -> SafeguardedMemory:
         """The best point or where the method stands, whichever is lower; where noise may be all the
         difference, the one with less gradient.  Value and gradient of the best are finite."""
-        best, lowest, noise = memory.best, memory.lowest, self._noise(m, memory)
+        best, lowest = memory.best, memory.lowest
+        noise = m.maximum(m.value_noise(best.value), memory.guard.noise)
         value, norm = stand.value, stand.grad_norm
         change = value - best.value
         # Level with the lowest value: with that of the best point, rises by the noise would add up.
