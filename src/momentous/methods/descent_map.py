@@ -17,7 +17,7 @@ from momentous.core.record import record
 from momentous.core.space import Array, Space
 from momentous.core.status import Ending, Event, EventKind, Status
 from momentous.core.step import Report, RiseLimit, Step
-from momentous.methods.checks import check_positive
+from momentous.methods.checks import check, check_positive
 from momentous.methods.endings import Events
 from momentous.methods.search.rounding import NOISE
 from momentous.methods.secants import Secants
@@ -168,22 +168,15 @@ class DescentMap(Method[MapMemory]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        rules = get_args(RestartRule)
-        if self.restart not in rules:
-            raise ValueError(f"restart={self.restart!r} must be one of {', '.join(rules)}")
-        c0, c1 = self.radius_shrink, self.failure_shrink
+        rules, c0, kept = get_args(RestartRule), self.radius_shrink, self.secants
+        check(self, "restart", self.restart in rules, f"must be one of {', '.join(rules)}")
         check_positive(self, "initial_radius")
         for name in ("value_tol", "radius", "decrease"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name}={getattr(self, name)!r} must be a number >= 0")
-        if not self.value_window >= 1:
-            raise ValueError(f"value_window={self.value_window!r} must be a whole number >= 1")
-        if self.secants is not None and not self.secants >= 0:
-            raise ValueError(f"secants={self.secants!r} must be a whole number >= 0")
-        if c0 is not None and not c0 > 1:
-            raise ValueError(f"radius_shrink={c0!r} (c0) must be above 1")
-        if not c1 >= 1:
-            raise ValueError(f"failure_shrink={c1!r} (c1) must be at least 1")
+            check(self, name, getattr(self, name) >= 0, "must be a number >= 0")
+        check(self, "value_window", self.value_window >= 1, "must be a whole number >= 1")
+        check(self, "secants", kept is None or kept >= 0, "must be a whole number >= 0")
+        check(self, "radius_shrink", c0 is None or c0 > 1, "(c0) must be above 1")
+        check(self, "failure_shrink", self.failure_shrink >= 1, "(c1) must be at least 1")
 
     @property
     def stops_at_tolerance(self) -> bool:

@@ -74,14 +74,6 @@ class MetricOracle(Oracle):
         gradient = self.coordinates.pulled(outer.gradient)
         return MetricSample(w, outer.value, gradient, self.space.norm(gradient), outer=outer)
 
-    def learn(self, sample: Sample, *, gradient: bool = False) -> Sample:
-        kept, self.last = self.last, sample
-        try:
-            sample.value = self.value(sample.point)
-        finally:
-            self.last = kept
-        return sample
-
     def peek(self, x: Array) -> float:
         return self.outer.peek(self._at(x).outer.point)
 
