@@ -78,12 +78,12 @@ def lines_of(rng, count, odd, fields=4):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("delimiter", [",", "::", "\t", ";", "|"])
+@pytest.mark.parametrize("delimiter", [",", "::", "\t"])
 @pytest.mark.parametrize("odd", [0.0, 0.03, 0.3])
 def test_numbers_first_and_texts_give_the_same(both, delimiter, odd):
     rng = np.random.default_rng([len(delimiter), ord(delimiter[0]), int(100 * odd)])
     used = 0
-    for case in range(25):
+    for case in range(15):
         lines = lines_of(rng, rng.integers(1, 9), odd, fields=rng.integers(3, 6))
         end = str(rng.choice(ENDS))
         text = end.join(delimiter.join(cells) for cells in lines) + end * int(rng.integers(0, 2))
@@ -92,14 +92,14 @@ def test_numbers_first_and_texts_give_the_same(both, delimiter, odd):
             text = delimiter.join(header) + end + text
         used += both(text, skip_bad=case % 2 == 1)[1]
     if odd < 0.3:
-        assert used > (12 if odd == 0.0 else 3)
+        assert used > (6 if odd == 0.0 else 1)
 
 
 @pytest.mark.parametrize("odd", [0.0, 0.02, 0.2])
 def test_netflix_numbers_first_and_texts_give_the_same(both, odd):
     rng = np.random.default_rng(int(1000 * odd))
     used = 0
-    for case in range(40):
+    for case in range(20):
         lines = []
         for movie in rng.choice(PLAIN[:5], rng.integers(1, 4)):
             lines.append(f"{rng.choice(ODD) if rng.random() < odd else movie}:")
@@ -109,7 +109,7 @@ def test_netflix_numbers_first_and_texts_give_the_same(both, odd):
         text = end.join(lines) + end * int(rng.integers(0, 2))
         used += both(text, "combined_data_1.txt", skip_bad=case % 2 == 1)[1]
     if odd < 0.2:
-        assert used > (20 if odd == 0.0 else 6)
+        assert used > (10 if odd == 0.0 else 2)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,38 +18,31 @@ from momentous.lowrank.data.vocabulary import UNKNOWN, Vocabulary
 from momentous.lowrank.ranks.ratings import owners
 
 
-class Wanted(Protocol):
-    """Which users are wanted of a model."""
-
-    def shards(self, count: int, kind: str) -> Iterable[int]:
-        """The shards, of so many, that they may be in; the kind of the ids is that of a dtype."""
-
-    def chosen(self, ids: AnyArray) -> NDArray[np.bool_]:
-        """Which of these they are."""
-
-
-class OfRank(Wanted):
+class OfRank:
     """The users of one of so many ranks."""
 
     def __init__(self, rank: int, size: int):
         self.rank, self.size = rank, size
 
     def shards(self, count: int, kind: str) -> Iterable[int]:
+        """The shards, of so many, that they may be in; the kind of the ids is that of a dtype."""
         # A hash that is `rank` modulo the size is the same modulo what both numbers are divided by.
         common = math.gcd(count, self.size)
         return range(self.rank % common, count, common)
 
     def chosen(self, ids: AnyArray) -> NDArray[np.bool_]:
+        """Which of these they are."""
         return np.asarray(owners(ids, self.size) == self.rank)
 
 
-class WithIds(Wanted):
+class WithIds:
     """The users with these ids, which may be texts where the model has numbers."""
 
     def __init__(self, ids: Ids):
         self.ids = Vocabulary(np.unique(as_ids(ids)))
 
     def shards(self, count: int, kind: str) -> Iterable[int]:
+        """As those of a rank."""
         ids = self.ids.ids
         if kind in "iu" and ids.dtype.kind in "US":
             ids = np.array([int(one) for one in ids if is_plain_number(str(one))], np.int64)
@@ -61,4 +53,8 @@ class WithIds(Wanted):
         return [int(one) for one in np.unique(owners(ids, count))] or [0]
 
     def chosen(self, ids: AnyArray) -> NDArray[np.bool_]:
+        """Which of these they are."""
         return np.asarray(self.ids.positions(ids) != UNKNOWN)
+
+
+Wanted = OfRank | WithIds
