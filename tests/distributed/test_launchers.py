@@ -18,10 +18,12 @@ from launch import HERE, LIMIT, environment, launch
 
 from momentous import minimize
 
-PAGE = (HERE.parents[1] / "docs" / "how-to" / "ray-and-spark.md").read_text()
+HOW_TO = HERE.parents[1] / "docs" / "how-to"
 PROGRAMS = {
     "ray" if "ray.train" in program else "spark": program
-    for program in re.findall(r"```py\n(.*?)```", PAGE, flags=re.DOTALL)
+    for program in re.findall(
+        r"```py\n(.*?)```", (HOW_TO / "ray-and-spark.md").read_text(), flags=re.DOTALL
+    )
 }
 
 
@@ -104,7 +106,8 @@ def test_an_array_of_jax_that_is_spread_over_processes_is_minimised_as_a_whole(t
 
 
 def test_the_sbatch_file_and_the_yaml_of_the_page_can_be_read(tmp_path):
-    blocks = {block.split("\n")[0]: block for block in indented_blocks(PAGE)}
+    page = (HOW_TO / "launchers.md").read_text()
+    blocks = {block.split("\n")[0]: block for block in indented_blocks(page)}
     script = tmp_path / "job.sh"
     script.write_text(blocks["#!/bin/bash"])
     subprocess.run(["bash", "-n", str(script)], check=True)
