@@ -17,7 +17,6 @@ from momentous.lowrank import (
     Sweep,
     find_loss,
     losses,
-    minimize_in_metric,
     register_loss,
 )
 
@@ -121,13 +120,6 @@ def test_sweeps_never_raise_it_and_end_where_the_gradient_is_zero(loss, backend)
     assert np.linalg.norm(problem.gradient(sweep.point(result.x))) < 1e-6
     other = minimize(problem.value_and_gradient, x, jac=True, tol=1e-7, method="lbfgs")
     assert other.fun == pytest.approx(result.fun, rel=1e-6)
-
-
-def test_a_metric_takes_a_loss_of_bounded_curvature_and_refuses_another():
-    problem = LowRankObjective(some_ratings("huber"), 2, "huber", ridge=1.0)
-    assert minimize_in_metric(problem, tol=1e-6, max_iterations=500).success
-    with pytest.raises(ValueError, match="poisson loss has no largest curvature"):
-        minimize_in_metric(LowRankObjective(some_ratings("poisson"), 2, "poisson"))
 
 
 @pytest.mark.slow

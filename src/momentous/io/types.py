@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 T = TypeVar("T")
 
 Floats = NDArray[np.floating]  # float32 or float64
+Matrix = NDArray[np.float64]  # of any number of axes, in double precision
 Integers = NDArray[np.integer]
 AnyArray = NDArray[Any]
 AnyDType = np.dtype[Any]

@@ -26,9 +26,6 @@ from momentous.lowrank.penalty import Penalty as Penalty
 from momentous.lowrank.solvers.certificate import Certificate as Certificate
 from momentous.lowrank.solvers.certificate import Verdict as Verdict
 from momentous.lowrank.solvers.certificate import certify as certify
-from momentous.lowrank.solvers.metric import GaussNewton as GaussNewton
-from momentous.lowrank.solvers.metric import Metric as Metric
-from momentous.lowrank.solvers.metric import minimize_in_metric as minimize_in_metric
 from momentous.lowrank.solvers.sweeps import ALSSweep as ALSSweep
 from momentous.lowrank.solvers.sweeps import MMSweep as MMSweep
 from momentous.lowrank.solvers.sweeps import Sweep as Sweep

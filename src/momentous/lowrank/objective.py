@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from momentous.distributed import Alone, Ranks, Variables
-from momentous.io.types import AnyDType
+from momentous.io.types import AnyDType, Matrix
 from momentous.lowrank.backends import Backend, PlainTerms, RowStep, Side, find_backend
-from momentous.lowrank.backends.blocks import Matrix
 from momentous.lowrank.checks import check_number, thread_count
 from momentous.lowrank.data.draws import mix, normals
 from momentous.lowrank.data.ratings import Floats, Ratings

@@ -8,7 +8,7 @@ import scipy.sparse
 
 from momentous import Status, accelerate
 from momentous.io.archive import ArchiveError
-from momentous.lowrank import LowRankObjective, Metric, Penalty, Ratings, Sweep
+from momentous.lowrank import LowRankObjective, Penalty, Ratings, Sweep
 from momentous.lowrank.losses import Implicit
 from momentous.lowrank.solvers.fit import FitConfig
 from momentous.lowrank.tasks import fit_file
@@ -105,20 +105,6 @@ def test_sweeps_never_raise_it_and_end_where_the_gradient_is_zero(backend, biase
     result = accelerate(sweep, state, value=True, tol=1e-9, max_iterations=3000)
     assert result.status is Status.CONVERGED
     assert np.linalg.norm(problem.gradient(sweep.point(result.x))) < 1e-7
-
-
-@BACKENDS
-def test_the_metric_has_the_blocks_of_all_pairs(backend):
-    problem = made(backend)
-    x = np.random.default_rng(3).standard_normal(problem.dimension)
-    metric, (_, V) = Metric(problem, x, 1e-9), problem.split(x)
-    C, _ = dense(problem.ratings)
-    v = np.zeros(problem.dimension)
-    v[RANK * 7 : RANK * 8] = [1.0, -2.0, 0.5]  # row 7
-    block = ((V.T * C[7]) @ V + RIDGE * np.eye(RANK)) / problem.ratings.nnz
-    np.testing.assert_allclose(
-        metric.apply(v)[RANK * 7 : RANK * 8], block @ [1.0, -2.0, 0.5], rtol=1e-6
-    )
 
 
 def test_the_estimator_minimises_it_by_sweeps_and_by_gradients():

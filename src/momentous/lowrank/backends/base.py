@@ -1,7 +1,7 @@
-"""What a backend does: passes over the entries of one side, row solves, blocks, plain arrays.
+"""What a backend does: passes over the entries of one side, row solves, plain arrays.
 
 A `Backend` makes a `Side` of the entries grouped by rows (or by columns): whatever it needs to work
-on them, on its device.  Objectives, sweeps and metrics call sides, and do their own arithmetic,
+on them, on its device.  Objectives and sweeps call sides, and do their own arithmetic,
 which is on factors alone, with the functions of ``backend.xp``.
 """
 
@@ -19,8 +19,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from momentous.io.types import AnyArray
-from momentous.lowrank.backends.blocks import Blocks, Matrix
+from momentous.io.types import AnyArray, Matrix
 from momentous.lowrank.backends.conjugate import (
     RowSlopes,
     conjugate_change,
@@ -236,16 +235,9 @@ class Side(ABC):
 
         return times
 
-    @abstractmethod
-    def blocks(self, right: Floats) -> Matrix:
-        """``sum_j c_ij v_j v_j'`` over the entries j of each row, with c the largest curvature.
-
-        Lower triangles, of shape (r, r, rows).
-        """
-
 
 class Backend(ABC):
-    """Makes sides, solves blocks, and holds the arrays."""
+    """Makes sides, and holds the arrays."""
 
     name: ClassVar[str]
     device: ClassVar[str] = "cpu"
@@ -262,10 +254,6 @@ class Backend(ABC):
     ) -> Side:
         """The entries by row (0) or by column (1); ``other`` is the other side, if it is made."""
         return self.side(ratings.by_col if which else ratings.by_row, loss, threads)
-
-    def factorise_blocks(self, blocks: Matrix, factor: Floats, dtype: DTypeLike) -> Blocks:
-        """Cholesky factors of positive definite blocks (r, r, rows), for a factor (rows, r)."""
-        return Blocks.of(blocks, factor, dtype)
 
     def gram(self, factor: Floats, weights: Floats | None = None) -> Matrix:
         """``sum_i w_i u_i u_i'``, long sums in double precision; one weight per row, or 1."""

@@ -15,8 +15,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import DTypeLike
 
-from momentous.io.types import Integers
-from momentous.lowrank.backends.blocks import Matrix
+from momentous.io.types import Integers, Matrix
 from momentous.lowrank.data.ratings import Compressed, Floats
 from momentous.lowrank.factors import products
 from momentous.lowrank.losses import Loss

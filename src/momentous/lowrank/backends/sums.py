@@ -11,8 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse
 
-from momentous.io.types import AnyArray
-from momentous.lowrank.backends.blocks import Matrix
+from momentous.io.types import AnyArray, Matrix
 from momentous.lowrank.data.ratings import Compressed, Floats
 from momentous.lowrank.factors import products
 from momentous.lowrank.losses import Loss

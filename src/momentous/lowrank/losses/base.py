@@ -81,7 +81,7 @@ class Loss:
         return tuple(float(value) for value in dataclasses.astuple(self))
 
     def largest_curvature(self, x: Floats) -> Floats | float:
-        """The greatest curvature for any z, one number or one per entry, for `Metric`."""
+        """The greatest curvature for any z, one number or one per entry."""
         return np.inf
 
     def conjugate(self, y: Floats, x: Floats) -> Floats:

@@ -6,9 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from momentous.distributed import Ranks
-from momentous.io.types import AnyArray
+from momentous.io.types import AnyArray, Matrix
 from momentous.lowrank.backends.base import FULL_STEP, Backend, RowStep, Side
-from momentous.lowrank.backends.blocks import Matrix
 from momentous.lowrank.backends.conjugate import RowSlopes
 from momentous.lowrank.backends.numpy import solve_systems
 from momentous.lowrank.backends.sums import (
@@ -172,6 +171,3 @@ class SpreadItems(Side):
         self, left: Floats, right: Floats, scale: float, own: Floats, far: Floats
     ) -> float:
         return self.own.add_gradient(left, right, scale, own, far)
-
-    def blocks(self, right: Floats) -> Matrix:
-        return self.own.blocks(right)

@@ -13,14 +13,12 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from momentous.io.optional import require
-from momentous.io.types import AnyArray, FloatClass
+from momentous.io.types import AnyArray, FloatClass, Matrix
 from momentous.lowrank.backends.base import Backend, PlainTerms, RowStep, Side, find_backend
-from momentous.lowrank.backends.blocks import Blocks, Matrix
 from momentous.lowrank.backends.conjugate import RowSlopes
 from momentous.lowrank.backends.cuda import layout
 from momentous.lowrank.backends.cuda.arrays import Array, cupy
 from momentous.lowrank.backends.cuda.best import best_columns
-from momentous.lowrank.backends.cuda.blocks import CudaBlocks
 from momentous.lowrank.backends.cuda.conjugate import (
     Passed,
     curved_rows,
@@ -97,9 +95,6 @@ class CudaBackend(Backend):
                 return other
         assert isinstance(other, CudaSide)
         return other.twin(ratings.shape[which])
-
-    def factorise_blocks(self, blocks: Matrix, factor: Floats, dtype: DTypeLike) -> Blocks:
-        return CudaBlocks.of(blocks, factor, dtype)
 
     def asarray(self, array: Array, dtype: DTypeLike) -> Array:
         return cupy.asarray(array, dtype, order="C")
@@ -220,12 +215,12 @@ class CudaSide(Side):
         return total(totals)
 
     def row_sums(self, step: RowStep, first: int, last: int) -> tuple[Floats, float]:
-        """Systems from `blocks`, right-hand sides from the gradient; as NumPy arrays."""
+        """Systems as they are summed up, right-hand sides from the gradient; as NumPy arrays."""
         part, size, dtype = self._part(first, last), step.features.shape[1], step.features.dtype
         current = None if step.current is None else step.current[first:last]
         found = part.row_slopes(step._replace(weights=step.weights[first:last], current=current))
         curvatures = 1.0 if found.curvatures is None else found.curvatures
-        systems = part.blocks(cupy.asarray(step.features, np.float64), curvatures)
+        systems = part._systems(cupy.asarray(step.features, np.float64), curvatures)
         p, q = np.tril_indices(size)
         lines = np.empty((last - first, numbers_per_row(size)), dtype)
         lines[:, : p.size] = cupy.asnumpy(systems[p, q]).T
@@ -255,6 +250,16 @@ class CudaSide(Side):
         self._add_chunks(passed, 1.0, out)
         products: Matrix = cupy.asnumpy(out).astype(np.float64)
         return products
+
+    def _systems(self, features: Array, curvatures: Array | float) -> Array:
+        """``sum_j c_ij f_j f_j'`` of each row, in lower triangles: (r, r, rows)."""
+        size, dtype = features.shape[1], features.dtype
+        values = cupy.empty(self.groups.values.shape, dtype)
+        values[...] = curvatures
+        kernels = row_kernels(size, dtype, dtype, Weights(), False)
+        packed = pack_rows(features, kernels.stride)
+        step = RowStep(None, packed)  # type: ignore[arg-type]
+        return RowSolver(self, kernels, step, packed, dtype).systems(values)
 
     def _part(self, first: int, last: int) -> CudaSide:
         """Some of the rows, made once."""
@@ -369,15 +374,3 @@ class CudaSide(Side):
             return product
 
         return times
-
-    def blocks(self, right: Array, curvatures: Array | None = None) -> Array:
-        right = cupy.asarray(right)
-        rank, dtype = right.shape[1], right.dtype
-        if curvatures is None:
-            curvatures = self.loss.largest_curvature(self.groups.values)
-        values = cupy.empty(self.groups.values.shape, dtype)
-        values[...] = curvatures
-        kernels = row_kernels(rank, dtype, dtype, Weights(), False)
-        features = pack_rows(right, kernels.stride)
-        step = RowStep(None, features)  # type: ignore[arg-type]
-        return RowSolver(self, kernels, step, features, dtype).blocks(values)

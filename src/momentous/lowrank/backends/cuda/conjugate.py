@@ -8,9 +8,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from momentous.io.types import FloatClass
+from momentous.io.types import FloatClass, Matrix
 from momentous.lowrank.backends.base import RowStep
-from momentous.lowrank.backends.blocks import Matrix
 from momentous.lowrank.backends.conjugate import least_curvature
 from momentous.lowrank.backends.cuda.arrays import Array, cupy
 from momentous.lowrank.backends.cuda.launch import launch, pack_rows, total

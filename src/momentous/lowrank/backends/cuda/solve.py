@@ -140,7 +140,7 @@ class RowSolver:
             shorten_steps(side, kernels.module, self.features, changes, current, reach, solutions)
         return solutions, total(row_values) if step.with_value else 0.0
 
-    def blocks(self, values: Array) -> Array:
+    def systems(self, values: Array) -> Array:
         """The sums of products alone, weighted with these values: (size, size, rows)."""
         size = self.kernels.size
         out = cupy.zeros((size, size, self.rows), np.float64)

@@ -12,9 +12,8 @@ from types import ModuleType
 import numpy as np
 
 from momentous.io.optional import require
-from momentous.io.types import AnyArray
+from momentous.io.types import AnyArray, Matrix
 from momentous.lowrank.backends.base import Backend, RowStep, Side
-from momentous.lowrank.backends.blocks import Matrix
 from momentous.lowrank.backends.conjugate import RowSlopes
 from momentous.lowrank.backends.sums import DensePart, numbers_per_row
 from momentous.lowrank.data.ratings import Compressed, Floats
@@ -32,7 +31,7 @@ from momentous.lowrank.backends.numba.passes import (  # noqa: E402
     predict_entries,
 )
 from momentous.lowrank.backends.numba.simd import strip_length  # noqa: E402
-from momentous.lowrank.backends.numba.systems import block_rows, solve_lines  # noqa: E402
+from momentous.lowrank.backends.numba.systems import solve_lines  # noqa: E402
 
 announce_compilations()
 NO_DENSE_PART = DensePart(0.0, np.empty((0, 0)), np.empty(0), 0.0)
@@ -241,7 +240,7 @@ class NumbaSide(Side):
         self._share_rows(work, 1)
         return products
 
-    # --- certificates and metrics -----------------------------------------------------------------
+    # --- certificates -----------------------------------------------------------------
 
     def predictions(self, left: Matrix, right: Matrix) -> Matrix:
         out, given = np.empty(self.groups.others.size), (read_only(left), read_only(right))
@@ -265,19 +264,3 @@ class NumbaSide(Side):
             return out
 
         return times
-
-    def blocks(self, right: Floats) -> Matrix:
-        rank, fixed = right.shape[1], read_only(right)
-        blocks = np.zeros((rank, rank, self.groups.starts.size - 1))
-        curvatures = np.asarray(self.loss.largest_curvature(self.groups.values))
-        weighted, weights = curvatures.ndim > 0, self.entries
-        if weighted:
-            weights = weights._replace(values=read_only(curvatures.astype(fixed.dtype)))
-
-        def work(first: int, last: int) -> None:
-            block_rows(weights, weighted, fixed, first, last, blocks)
-
-        self._share_rows(work, rank)
-        if not weighted:
-            blocks *= curvatures
-        return blocks

@@ -19,8 +19,8 @@ import math
 
 import numpy as np
 
+from momentous.io.types import Matrix
 from momentous.lowrank.backends.base import FULL_STEP
-from momentous.lowrank.backends.blocks import Matrix
 from momentous.lowrank.backends.conjugate import least_curvature
 from momentous.lowrank.backends.numba.compiler import compiled_entry, kernel_of
 from momentous.lowrank.backends.numba.passes import (

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from momentous.lowrank.backends.blocks import Matrix
+from momentous.io.types import Matrix
 from momentous.lowrank.backends.numba.compiler import compiled_kernel
 from momentous.lowrank.data.ratings import Floats
 

@@ -15,10 +15,10 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from momentous.io.types import Matrix
 from momentous.lowrank.backends.base import DAMPING, LEAST
-from momentous.lowrank.backends.blocks import Matrix
 from momentous.lowrank.backends.numba.compiler import compiled_kernel
-from momentous.lowrank.backends.numba.passes import REGISTER_BYTES, Entries
+from momentous.lowrank.backends.numba.passes import REGISTER_BYTES
 from momentous.lowrank.data.ratings import Floats
 
 SIDE = 4  # rows and columns of a tile
@@ -257,35 +257,3 @@ def solve_lines(
         row_values[i] = value
         for q in range(size):
             changes[i, q] = x[q]
-
-
-@compiled_kernel()
-def block_rows(
-    entries: Entries,
-    weighted: bool,
-    fixed: Floats,
-    first: int,
-    last: int,
-    blocks: Matrix,
-) -> None:
-    """Fill in the lower triangles of the rows first to last - 1, with the values as weights."""
-    starts, others, weights = entries
-    rank = fixed.shape[1]
-    width = whole_tiles(rank)
-    T, S = np.zeros((width, COLUMNS)), np.zeros((width, COLUMNS))
-    A, factors = np.empty((width, width)), np.zeros(PIECE)
-    for i in range(first, last):
-        A[:] = 0.0
-        for begin in range(starts[i], starts[i + 1], PIECE):
-            count = min(PIECE, starts[i + 1] - begin)
-            whole = gather(others, begin, count, fixed, T)
-            if weighted:
-                for k in range(count):
-                    factors[k] = weights[begin + k]
-                scale_columns(whole, factors, T, S)
-                add_sums(whole, S, T, A)
-            else:
-                add_sums(whole, T, T, A)
-        for p in range(rank):
-            for q in range(p + 1):
-                blocks[p, q, i] = A[p, q]

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import scipy.sparse
 
+from momentous.io.types import Matrix
 from momentous.lowrank.backends.base import DAMPING, FULL_STEP, LEAST, Backend, RowStep, Side
-from momentous.lowrank.backends.blocks import Matrix
 from momentous.lowrank.backends.sums import DensePart
 from momentous.lowrank.data.ratings import Compressed, Floats
 from momentous.lowrank.factors import products
@@ -124,25 +124,6 @@ class NumpySide(Side):
                 change[far] *= (np.log1p(reach[far]) / reach[far])[:, None]
             solutions[part] = before + change
         return solutions, total
-
-    def blocks(self, right: Floats) -> Matrix:
-        groups, rank = self.groups, right.shape[1]
-        rows, (p, q) = groups.starts.size - 1, np.tril_indices(rank)
-        V = right.astype(np.float64, copy=False)
-        squares = V[:, p] * V[:, q]
-        curvatures = self.loss.largest_curvature(groups.values)
-        weights = np.full(groups.others.size, curvatures, np.float64)
-        blocks = np.zeros((rank, rank, rows))
-        length = max(1, SYSTEMS // (4 * p.size))
-        for first in range(0, rows, length):
-            starts = groups.starts[first : first + length + 1]
-            entries = slice(starts[0], starts[-1])
-            seen = scipy.sparse.csr_array(
-                (weights[entries], groups.others[entries], starts - starts[0]),
-                shape=(starts.size - 1, len(V)),
-            )
-            blocks[p, q, first : first + length] = (seen @ squares).T
-        return blocks
 
 
 def solve_systems(

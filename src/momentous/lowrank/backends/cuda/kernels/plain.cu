@@ -1,4 +1,4 @@
-// Kernels without a size and a loss: rows packed for reading, and blocks of a metric.
+// Kernels without a size and a loss: rows packed for reading, sums.
 
 __device__ inline T infinity() { return T(__int_as_float(0x7f800000)); }
 
@@ -9,59 +9,6 @@ extern "C" __global__ void pack(
     if (at >= rows * stride) return;
     Int row = at / stride, q = at % stride;
     to[at] = q < width ? from[row * width + q] : offsets && q == offset_at ? offsets[row] : T(0);
-}
-
-// Blocks L[p][q][i], one per row i, and vectors v[p][i]: neighbouring threads have neighbouring rows.
-
-// Cholesky's A = L L' in place, in the lower triangles.
-extern "C" __global__ void factorise(Int rows, Int rank, double* L) {
-    Int i = Int(blockIdx.x) * blockDim.x + threadIdx.x;
-    if (i >= rows) return;
-    for (Int q = 0; q < rank; q++)
-        for (Int p = q; p < rank; p++) {
-            double sum = L[(p * rank + q) * rows + i];
-            for (Int k = 0; k < q; k++) sum -= L[(p * rank + k) * rows + i] * L[(q * rank + k) * rows + i];
-            L[(p * rank + q) * rows + i] = p == q ? sqrt(sum) : sum / L[(q * rank + q) * rows + i];
-        }
-}
-
-// y = L v (0), L' v (1), L^-1 v (2) or L'^-1 v (3).
-extern "C" __global__ void apply(Int rows, Int rank, Int what, const T* L, const T* v, T* y) {
-    Int i = Int(blockIdx.x) * blockDim.x + threadIdx.x;
-    if (i >= rows) return;
-    for (Int step = 0; step < rank; step++) {
-        const Int p = what == 3 ? rank - 1 - step : step;
-        T sum = what < 2 ? T(0) : v[p * rows + i];
-        if (what == 0)
-            for (Int q = 0; q <= p; q++) sum += L[(p * rank + q) * rows + i] * v[q * rows + i];
-        if (what == 1)
-            for (Int q = p; q < rank; q++) sum += L[(q * rank + p) * rows + i] * v[q * rows + i];
-        if (what == 2)
-            for (Int q = 0; q < p; q++) sum -= L[(p * rank + q) * rows + i] * y[q * rows + i];
-        if (what == 3)
-            for (Int q = p + 1; q < rank; q++) sum -= L[(q * rank + p) * rows + i] * y[q * rows + i];
-        y[p * rows + i] = what < 2 ? sum : sum / L[(p * rank + p) * rows + i];
-    }
-}
-
-// The lower triangle of (L L')^-1, as D[p][q][i]; X gets L^-1.
-extern "C" __global__ void invert(Int rows, Int rank, const T* L, T* X, T* D) {
-    Int i = Int(blockIdx.x) * blockDim.x + threadIdx.x;
-    if (i >= rows) return;
-    for (Int p = 0; p < rank; p++) {
-        T inverse = T(1) / L[(p * rank + p) * rows + i];
-        for (Int q = 0; q <= p; q++) {
-            T sum = p == q ? T(1) : T(0);
-            for (Int k = q; k < p; k++) sum -= L[(p * rank + k) * rows + i] * X[(k * rank + q) * rows + i];
-            X[(p * rank + q) * rows + i] = sum * inverse;
-        }
-    }
-    for (Int p = 0; p < rank; p++)
-        for (Int q = 0; q <= p; q++) {
-            T sum = T(0);
-            for (Int k = p; k < rank; k++) sum += X[(k * rank + p) * rows + i] * X[(k * rank + q) * rows + i];
-            D[(p * rank + q) * rows + i] = sum;
-        }
 }
 
 // Sums of w_i u_i u_i' in double precision: the lower triangle, one partial sum per block.  The first
