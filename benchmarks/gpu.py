@@ -102,7 +102,7 @@ def conjugate(folder: Path | None) -> None:
                 sweep = Sweep(objective.with_ridge(ridge), steps=steps)
                 accelerated_to(sweep, lowest, 2)
                 found, took = accelerated_to(sweep, lowest, 20 if steps is None else 60)
-                lowest = max(lowest, found.fun)
+                lowest = found.fun if steps is None else lowest
                 name = f"ridge {ridge:g}, {steps or 'exact'}"
                 report(f"    {name}: {found.nit} accelerated sweeps to {found.fun:.6f}", took)
 

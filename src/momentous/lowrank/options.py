@@ -90,7 +90,7 @@ ALLOWED = {
     "biases": Allowed("Fit a bias per user and per item."),
     "half_sweeps": Allowed(
         "How sweeps solve for a row: exactly, or by two steps of conjugate gradients; auto: the "
-        "latter above rank 12 (on a GPU: 16).",
+        "latter above rank 12 (on a GPU: never).",
         choices=("auto", "exact", "cg"),
     ),
     "start_scale": Allowed(

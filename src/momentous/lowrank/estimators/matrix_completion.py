@@ -36,7 +36,7 @@ class MatrixCompletion(RegressorMixin, BiasedCompletion):
         How a sweep finds new rows for given columns, and columns for rows: ``"exact"`` solves one
         linear system each; ``"cg"`` takes two steps of conjugate gradients from where they are,
         which needs about as many sweeps, but for a very small ridge, and less time the higher the
-        rank is.  ``"auto"``: the second above rank 12 (on a GPU: 16).
+        rank is.  ``"auto"``: the second above rank 12 (on a GPU always the first).
     start_scale : float
         Size of the random factors that sweeps begin with.  From a very small start, 0.001, what
         matters most grows first: a fit that a ``validation_share`` stops early is then as if the
