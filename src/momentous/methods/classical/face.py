@@ -100,6 +100,8 @@ class Face:
 
     def admit(self, m: Host, rows: Any, places: np.ndarray) -> None:
         """More candidates, which are not held yet."""
+        if not len(places):
+            return
         known, more = self.columns, rows.columns_at(m, places)
         self.places = np.concatenate([self.places, places])
         self.sides = np.concatenate([self.sides, np.zeros(len(places))])
