@@ -1,0 +1,97 @@
+"""Where the first call of `momentous.jax.solve` spends its time, beside Optimistix.
+
+    python benchmarks/jax_compile.py [--size 100] [--methods ada-ragd,lbfgs,auto] [--lanes 0]
+
+Processor time of tracing, lowering and XLA; equations of the traced program; kernels (fusions) and
+branches of what XLA makes of it.  Nearly all of the time is XLA's, and on a CPU it goes with the
+number of kernels, 9 ms each: XLA makes one of every number that a branch computes.
+
+What was tried and brought nothing, or not enough (JAX 0.10.2, two cores):
+
+- branches of single numbers as selections: hardly fewer kernels, 1.1 to 1.2 of the time;
+- XLA's options: a lower level of optimisation with its older emitters takes 0.7 to 0.8 of the time
+  for one run, 1.8 for runs under ``vmap``, and cannot be set for a part of a program;
+- a turn in few kernels, by the mark ``xla_cpu_small_call`` that XLA sets on small loops: 0.5 of the
+  time (ada-ragd) to 0.75 (auto) at 10 variables, 0.8 to 1.05 at 100, where LLVM unrolls every sum;
+  and XLA ends the process where such a call does not read an argument: no user should meet that.
+
+JAX's own cache of compiled programs (``jax_compilation_cache_dir``) leaves tracing and lowering.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import re
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+jax.config.update("jax_enable_x64", True)
+
+import optimistix as optx  # noqa: E402
+
+from momentous.jax import solve  # noqa: E402
+
+
+def rosenbrock(x: Any) -> Any:
+    return jnp.sum(100 * (x[1:] - x[:-1] ** 2) ** 2 + (1 - x[:-1]) ** 2)
+
+
+def equations(program: Any) -> int:
+    """Of a traced program, those of its branches and loops included."""
+    total = 0
+    for equation in program.eqns:
+        total += 1
+        for value in equation.params.values():
+            for each in value if isinstance(value, tuple | list) else (value,):
+                inner = getattr(each, "jaxpr", each)
+                total += equations(inner) if hasattr(inner, "eqns") else 0
+    return total
+
+
+def row(name: str, run: Callable[[Any], Any], x: Any) -> str:
+    clock = [time.process_time()]
+    traced = jax.jit(run).trace(x)
+    clock.append(time.process_time())
+    lowered = traced.lower()
+    clock.append(time.process_time())
+    text = lowered.compile().as_text()
+    clock.append(time.process_time())
+    trace, lower, xla = (after - before for before, after in itertools.pairwise(clock))
+    kernels, branches = (len(re.findall(f" {kind}[(]", text)) for kind in ("fusion", "conditional"))
+    return (
+        f"{name:18} {clock[-1] - clock[0]:6.2f} s: trace {trace:.2f}, lower {lower:.2f}, XLA "
+        f"{xla:.2f}; {equations(traced.jaxpr.jaxpr)} equations, {kernels} kernels, "
+        f"{branches} branches"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--size", type=int, default=100)
+    parser.add_argument("--methods", default="ada-ragd,ada-rhb,lbfgs,auto")
+    parser.add_argument("--lanes", type=int, default=0, help="Runs under vmap; 0: one run.")
+    given = parser.parse_args()
+    x = np.full(given.size, 0.5)
+    if given.lanes:
+        x = np.tile(x, (given.lanes, 1))
+
+    def optimistix(x: Any) -> Any:
+        solver = optx.LBFGS(1e-5, 1e-5)
+        return optx.minimise(lambda y, _: rosenbrock(y), solver, x, throw=False).value
+
+    runs: dict[str, Callable[[Any], Any]] = {"optimistix.LBFGS": optimistix}
+    for method in given.methods.split(","):
+        runs[method] = lambda x, method=method: solve(rosenbrock, x, method=method, tol=1e-5)
+    row("", lambda x: jnp.sum(x), x)  # what JAX does once
+    for name, run in runs.items():
+        print(row(name, jax.vmap(run) if given.lanes else run, x), flush=True)
+
+
+if __name__ == "__main__":
+    main()
