@@ -29,7 +29,7 @@ from momentous.core.loop import Callback, Layout, Run, RunOptions
 from momentous.core.method import Method
 from momentous.core.oracle import Oracle
 from momentous.core.penalties import enter_domain, membership, read_penalty, refuse_both
-from momentous.core.result import Result, Trace
+from momentous.core.result import Result, StartError, Trace
 from momentous.core.sources import Jac, MapSource, function_source
 from momentous.core.space import Array, Inner, Space
 from momentous.core.stopping import (
@@ -417,12 +417,16 @@ def minimize(*args: Unchecked, **keywords: Unchecked) -> Result:
     -----
     Of a method that needs no parameters, a run does not depend on the unit of f, ``tol`` being in
     that unit, as long as squares of gradients can be held: in double precision, gradients between
-    about 1e-150 and 1e150.  Larger ones at x0 are refused; smaller ones may end a run early
+    about 1e-150 and 1e150.  Larger ones at x0 end it there; smaller ones may end a run early
     (``NO_PROGRESS``): rescale the objective.  It does depend on the unit of x: the first step of
-    L-BFGS, also within "auto", is of length 1, and the other methods probe the curvature at a
-    distance of sqrt(u) max(1, norm(x0)), u the unit roundoff, which is in proportion where
-    norm(x0) >= 1.  With bounds or a penalty ``tol`` has the unit of x as well: it is compared with
-    the length of a step, x - prox(x - g, 1), which may be short where g is large.
+    L-BFGS, also within "auto", has a length between 0.1 and 1 (a tenth of norm(x0), if that is
+    between them), and the other methods probe the curvature at a distance of sqrt(u) max(1,
+    norm(x0)), u the unit roundoff, which is in proportion where norm(x0) >= 1.  With bounds or a
+    penalty ``tol`` has the unit of x as well: it is compared with the length of a step,
+    x - prox(x - g, 1), which may be short where g is large.
+
+    A start where f or its gradient is not finite ends with ``Status.NON_FINITE``, without success,
+    and the message names the entry; `iterate`, which has no result yet, raises a ValueError.
 
     A function without a lower bound ends with ``Status.UNBOUNDED`` as soon as f and x have left
     all scales of the start behind (by 1e20; `momentous.core.stopping.unbounded` says how).  That
@@ -443,7 +447,10 @@ def minimize(*args: Unchecked, **keywords: Unchecked) -> Result:
     keywords = _by_name("minimize", args, keywords)
     plain = keywords.keys().isdisjoint(("options", *OF_WHOLE_RUNS))
     asked = {} if plain else of_whole_run(keywords)
-    run = iterate(_caller=minimize, **keywords)
+    try:
+        run = iterate(_caller=minimize, **keywords)
+    except StartError as error:
+        return error.result
     heard = asked or LOGGER.isEnabledFor(logging.INFO)
     return finish_and_show(run, asked) if heard else run.finish()
 

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy.interpolate import CubicHermiteSpline
 
 import momentous
 from momentous import LBFGS, Status, iterate, minimize, testbed
@@ -42,27 +43,33 @@ def naive(problem, iterations, memory, fused, c1=1e-4, c2=0.9):
             H = V.T @ H @ V + np.outer(s, s) / (factor * (s @ y))
         direction = -H @ g
         slope, f = g @ direction, float(problem.value(x))
-        low, high, t = (0.0, f, slope), None, 1.0 if pairs else 1 / np.linalg.norm(g)
+        low, high, t = (0.0, f, slope), None, 1.0
+        if not pairs:  # a step as long as a tenth of x, from 0.1 to 1
+            t = np.clip(0.1 * np.linalg.norm(x), 0.1, 1) / np.linalg.norm(g)
         too_long = 0
         while True:
             new = x + t * direction
             value, slope_there = float(problem.value(new)), problem.gradient(new) @ direction
-            if value > f + c1 * t * slope:
-                high, too_long = (t, value, slope_there), too_long + 1
+            falls = value <= f + c1 * t * slope  # no gradient is asked for where it does not
+            if not falls or value > low[1]:
+                high = (t, value, slope_there if fused or falls else np.nan)
+                too_long += 1
             elif slope_there < c2 * slope:
                 before, low, too_long = low, (t, value, slope_there), 0
             else:
                 break
-            if high is None:  # where the secant of the slopes vanishes
-                (p, _, slope_p), (q, _, slope_q) = before, low
-                root = q - slope_q * (q - p) / (slope_q - slope_p) if slope_q > slope_p else np.inf
-                t = np.clip(root, 2 * q, 10 * q)
+            if high is None:  # where the cubic by values and slopes at both ends is least
+                cubic = CubicHermiteSpline(*np.transpose([before, low]))
+                roots = np.roots(cubic.derivative().c[:, 0]) + before[0]
+                roots = [r.real for r in roots if r.imag == 0 and r.real > low[0]]
+                least = [r for r in roots if cubic(r, 2) > 0]
+                t = np.clip(*least or [np.inf], 2 * low[0], 10 * low[0])
             else:  # where a + b h + c h^p is least between them, p = 2 without the slope at high
                 a, b, h = low[1], low[2], high[0] - low[0]
                 near, rest = 0.2 ** max(too_long - 3, 1), high[1] - a - b * h
                 if not pairs and low[0] == 0:  # the first t is a mere guess
                     near = 0.01
-                p = np.clip((high[2] - b) * h / rest, 2, 10) if fused else 2
+                p = 2 if np.isnan(high[2]) else np.clip((high[2] - b) * h / rest, 2, 10)
                 least = (-b * h / (p * rest)) ** (1 / (p - 1)) if rest > 0 else 0.5
                 t = low[0] + h * np.clip(least, near, 0.8)
         s, y, factor = new - x, problem.gradient(new) - g, 1.0

@@ -119,17 +119,18 @@ def mean_slope(m: Machine, a: Sample, b: Sample, direction: Array) -> float:
     return (m.inner(a.gradient, direction) + m.inner(b.gradient, direction)) / 2
 
 
-def require_finite_start(oracle: Oracle, value: float, sample: Sample) -> None:
-    """Refuse a start where value or gradient is not finite."""
+def why_not_from(oracle: Oracle, value: float, sample: Sample) -> str | None:
+    """Why no run can begin at a sample, if value or gradient is not finite there."""
     if not math.isfinite(value):
-        raise ValueError(f"fun(x0) is {value}; start where the objective is finite")
-    if not sample.has_finite_gradient:
-        entries, noun = to_numpy(oracle.arrays_at(sample)["jac"]), oracle.noun
-        bad = np.argwhere(~np.isfinite(entries))
-        if not len(bad):
-            raise ValueError(f"the norm of the {noun} at x0 overflows; rescale the objective")
-        first = tuple(int(i) for i in bad[0])
-        raise ValueError(
-            f"the {noun} at x0 has {len(bad)} non-finite of {entries.size} entries, the first "
-            f"at index {first} ({entries[tuple(bad[0])]}); start where the {noun} is finite"
-        )
+        return f"fun(x0) is {value}; start where the objective is finite"
+    if sample.has_finite_gradient:
+        return None
+    entries, noun = to_numpy(oracle.arrays_at(sample)["jac"]), oracle.noun
+    bad = np.argwhere(~np.isfinite(entries))
+    if not len(bad):
+        return f"the norm of the {noun} at x0 overflows; rescale the objective"
+    first = tuple(int(i) for i in bad[0])
+    return (
+        f"the {noun} at x0 has {len(bad)} non-finite of {entries.size} entries, the first "
+        f"at index {first} ({entries[tuple(bad[0])]}); start where the {noun} is finite"
+    )

@@ -13,8 +13,8 @@ import numpy as np
 
 from momentous.core.acceptance import (
     lowest_first,
-    require_finite_start,
     verify_success,
+    why_not_from,
     within_limit,
 )
 from momentous.core.admission import Fun, levels_to_the_user, starting_point
@@ -27,7 +27,13 @@ from momentous.core.oracle import (
     Oracle,
     Sample,
 )
-from momentous.core.result import OptimizeResultCompatible, Result, Trace, interrupt_with
+from momentous.core.result import (
+    OptimizeResultCompatible,
+    Result,
+    StartError,
+    Trace,
+    interrupt_with,
+)
 from momentous.core.sources import Source
 from momentous.core.space import Array, Inner, Space, set_writable
 from momentous.core.status import RESTARTS, Ending, Event, EventKind, Status, has_restart
@@ -168,7 +174,8 @@ class Run(Iterator[IntermediateResult]):
     def _begin(self, x0: Array) -> None:
         started, goal = perf_counter(), (self._options.tol, self._options.seed)
         value, sample = self.oracle.value(x0), self.oracle.gradient(x0)
-        require_finite_start(self.oracle, value, sample)
+        if (why := why_not_from(self.oracle, value, sample)) is not None:
+            raise StartError(self._not_begun(x0, value, sample, why))
         self.progress.start_fun, self.progress.start_norm = value, sample.grad_norm
         self.progress.start_size = self.oracle.space.norm(x0)
         self.progress.best_grad_norm = sample.grad_norm
@@ -181,6 +188,15 @@ class Run(Iterator[IntermediateResult]):
             self._commit(self.method.start(self.oracle, x0, *goal), sample.value, started)
         else:
             self._set_out(self._way, started)
+
+    def _not_begun(self, x0: Array, value: float, sample: Sample, why: str) -> Result:
+        oracle = self.oracle
+        return Result(
+            x=x0, fun=value, **oracle.arrays_at(sample), grad_norm=sample.grad_norm, success=False,
+            status=Status.NON_FINITE, message=why, numbers={"fun": value}, nit=0, nfev=oracle.nfev,
+            njev=oracle.njev, nhev=0, restarts=0, time=0.0, trace=self.trace, best_x=x0,
+            best_grad_norm=sample.grad_norm, method=self.method,
+        )  # fmt: skip
 
     def _sets_out(self) -> bool:
         """Is a rule between two evaluations before its first iteration?"""

@@ -211,6 +211,14 @@ def _line(value: Unchecked) -> str:
     return text if len(text) <= MOST_LETTERS else f"{text[:MOST_LETTERS]}..."
 
 
+class StartError(ValueError):
+    """No run can begin at x0; with the result that `minimize` returns for it, as SciPy does."""
+
+    def __init__(self, result: Result) -> None:
+        super().__init__(result.message)
+        self.result = result
+
+
 def interrupt_with(result: Result) -> KeyboardInterrupt:
     """Ctrl-C, to be raised once a run is over, with what it has found."""
     error = KeyboardInterrupt(f"{result.message}; this exception has the result as .result")

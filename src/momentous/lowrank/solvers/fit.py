@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from momentous.api import minimize
+from momentous.api import iterate
 from momentous.core.checkpoint import (
     MALFORMED,
     CheckpointError,
@@ -243,7 +243,7 @@ def _descend(
 ) -> tuple[Floats, Result]:
     # What the tolerance is relative to does not depend on where this run begins.
     reference_gradient = objective.gradient(objective.random_start(np.random.default_rng(0)))
-    result = minimize(
+    result = iterate(
         objective.value_and_gradient,
         x0,
         jac=True,
@@ -255,7 +255,7 @@ def _descend(
         resume=None if observer.begun is None else observer.begun.solver,
         ranks=objective.layout,
         interrupts="return",
-    )
+    ).finish()
     if "hess_inv" in result:  # pairs of vectors as long as x, which an estimator would keep
         del result["hess_inv"]
     return result.x, result

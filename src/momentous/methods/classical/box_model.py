@@ -31,7 +31,7 @@ from momentous.core.oracle import Sample
 from momentous.core.record import record
 from momentous.core.rule import UNKNOWN, VALUE, Ask, Sums, Vectors
 from momentous.core.space import Array
-from momentous.methods.search.wolfe import LOOK, Line, Search
+from momentous.methods.search.wolfe import LOOK, Line, Search, first_guess
 
 # So often all wrong variables are exchanged without there being fewer of them.
 MOST_TRIES = 3
@@ -193,14 +193,13 @@ class BoxLine(Line):
     @staticmethod
     def from_sample(m: BoxMachine, here: Sample, inverse: Inverse, guess: Any) -> BoxLine:
         """Towards the least value of the model.  Without pairs that is P(x - g): the first trial
-        goes there if every variable that moves has a bound ahead of it, and else as far as 1."""
+        goes there if every variable that moves has a bound ahead of it."""
         box = m.box
         d = model_step(m, here, inverse)
 
         def first_trial() -> Any:
-            norm = here.grad_norm
             far = m.dot(_open, d, box.lower, box.upper) > 0.0
-            return m.where(far, 1.0 / (norm + (norm == 0.0)), 1.0)
+            return m.where(far, first_guess(m, here), 1.0)
 
         slope, square = m.inner(here.gradient, d), m.inner(d, d)
         longest = math.sqrt(m.largest) / m.maximum(m.sqrt(square), 1.0)

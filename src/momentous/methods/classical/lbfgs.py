@@ -68,9 +68,10 @@ class LBFGS(Rule[LBFGSMemory]):
     A step length t is sought with f(x + t d) <= f(x) + c1 t <g, d> and
     <grad f(x + t d), d> >= c2 <g, d>, by a bracket as in [4]_
     whose trials are interpolated rather than bisected.  The first trial is 1, in the first
-    iteration 1/|g|, from where the next may be far.  Where values cannot tell, within their noise,
-    the first condition is replaced by <grad f(x + t d), d> <= (2 c1 - 1) <g, d>, its equivalent
-    for a quadratic [5]_.  A search that runs out of trials takes the last that lowered f; one that
+    iteration a step as long as a tenth of |x|, but no less than 0.1 and no more than 1.  Where
+    values cannot tell, within their noise, the first condition is replaced by
+    <grad f(x + t d), d> <= (2 c1 - 1) <g, d>, its equivalent for a quadratic [5]_.  A search that
+    runs out of trials takes the last that lowered f; one that
     has none drops the pairs and goes on with the gradient; if that fails too, the run ends.
 
     In a box (``bounds=``) the model of the function is minimised over it, and the search goes along
@@ -170,7 +171,7 @@ class LBFGS(Rule[LBFGSMemory]):
         line = memory.curvature.line(m, current)
         t = m.where(search.trials == 0, line.first, search.t)
         slope = line.slope_at(m, here, made, sums)
-        passes = self._wolfe.passes(m, current, line, t, here, slope)
+        passes = self._wolfe.passes(m, search, current, line, t, here, slope)
 
         def accept() -> LBFGSMemory:
             return LBFGSMemory(

@@ -3,7 +3,8 @@
 A bracket [low, high]: at low f has fallen enough but is still as steep, at high it has not fallen
 enough.  Trials are interpolated between the two, and as long as there is no high, extrapolated.
 The interpolation takes f to grow by a power of the way, which need not be 2: before a wall of
-fourth or higher powers a parabola is far too careful.
+fourth or higher powers a parabola is far too careful.  The extrapolation goes by a cubic, and low
+is never left for a higher point: so the search stays in the valley in which it begins.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from momentous.core.oracle import Sample
 from momentous.core.record import record
 from momentous.core.rule import GRADIENT, UNKNOWN, VALUE, Ask, Sums, Vectors
 from momentous.core.space import Array
-from momentous.methods.search.rounding import NO_LOOK, Look, Rounding
+from momentous.methods.search.rounding import NO_LOOK, NOISE, Look, Rounding
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,12 +29,19 @@ class WolfeConstants:
     trials_before_look: int = 3
     # Share of what values are made of: a smaller change of f may be noise.
     doubtful_share: float = 1e-3
+    # So many times the noise may values differ where the change sought is below their last digit:
+    # their noise is known to a factor only, and the slopes at both ends know better.
+    hidden_noise: float = 1024.0
     # How near to an end of the bracket the next trial may be, as a share of its width.  After
     # ``trials_before_look`` trials in a row that are too long it may be nearer to the lower end, by
     # the same factor each time: then it is not noise that makes them fail, and the scale is wrong.
     nearest_share: float = 0.2
     # The same after a guess, of which the scale may be wrong by orders of magnitude.
     nearest_share_of_guess: float = 0.01
+    # The length of a guess is this share of |x|, from 0.1 to 1.  At 1 for every x it leaps over the
+    # next minimum more often, at 0.1 it is far too short where |x| is large
+    # (tests/methods/test_basins.py).
+    guess_share: float = 0.1
     # How many times as far as the last one the next trial may be, without an upper end.
     least_growth: float = 2.0
     most_growth: float = 10.0
@@ -74,9 +82,8 @@ class Line:
     def of(
         m: Machine, here: Sample, direction: Array, slope: float, square: float, guess: bool
     ) -> Line:
-        """``square`` is |d|^2.  A guess is a step of length 1 along the gradient."""
-        norm = here.grad_norm
-        first = m.where(guess, 1.0 / m.where(norm == 0.0, 1.0, norm), 1.0)
+        """``square`` is |d|^2."""
+        first = m.case(1.0, (guess, lambda: first_guess(m, here)))
         # Where f has no lower bound, steps grow without bound.
         longest = math.sqrt(m.largest) / m.maximum(m.sqrt(square), 1.0)
         descends = (slope < 0.0) & (slope > -math.inf)
@@ -110,6 +117,13 @@ class Trial:
     t: float
     value: float
     slope: float = math.nan
+
+
+def first_guess(m: Machine, here: Sample) -> Any:
+    """t of a first trial along the gradient, of which nothing but the scale of x is known."""
+    length = WOLFE_CONSTANTS.guess_share * m.maximum(m.norm(here.point), 1.0)
+    norm = here.grad_norm
+    return m.minimum(length, 1.0) / (norm + (norm == 0.0))
 
 
 START = Trial(0.0, math.nan)  # the low end as long as no trial has fallen
@@ -159,10 +173,12 @@ NEW = Search()
 class Wolfe:
     """Seek t with f(x + t d) <= f(x) + c1 t <g, d> and <grad f(x + t d), d> >= c2 <g, d>.
 
-    Where values are level within their noise the first condition is <grad f(x + t d), d> <=
-    (2 c1 - 1) <g, d>.  The noise is measured where the fourth trial fails and the change sought is
-    small.  After ``most`` trials the last whose value satisfies the first condition is taken.
-    Where the first trial is a mere guess the next may be much nearer.
+    Nor may f be higher than at the low end.  Where values are level within their noise the first
+    condition is <grad f(x + t d), d> <= (2 c1 - 1) <g, d>.  The noise is measured where the fourth
+    trial fails and the change sought is small.  Where that change is hidden below the last digit of
+    values a smaller gradient is enough, too, and the fourth trial is the last.  After ``most``
+    trials the last whose value satisfies the first condition is taken.  Where the first trial is a
+    mere guess the next may be much nearer.
     """
 
     c1: float
@@ -170,11 +186,19 @@ class Wolfe:
     most: int
 
     def passes(
-        self, m: Machine, here: Sample, line: Line, t: float, there: Sample, slope: float
-    ) -> Any:
+        self, m: Machine, search: Search, here: Sample, line: Line, t: float, there: Sample,
+        slope: float,
+    ) -> Any:  # fmt: skip
         """Are both conditions met by values, as they are by most trials?"""
-        falls = there.value <= here.value + line.fall(m, self.c1, here, t, there.point)
+        falls = self._falls(m, search, here, line, t, there)
         return falls & (slope >= self.c2 * line.slope) & m.isfinite(there.grad_norm)
+
+    def _falls(
+        self, m: Machine, search: Search, here: Sample, line: Line, t: float, there: Sample
+    ) -> Any:
+        enough = here.value + line.fall(m, self.c1, here, t, there.point)
+        # Without a low end its value is NaN.
+        return (there.value <= enough) & m.no(there.value > search.low.value)
 
     def tell(
         self, m: Machine, search: Search, rounding: Rounding, here: Sample, line: Line, t: float,
@@ -186,12 +210,17 @@ class Wolfe:
         alone, as few of these ends have a gradient then."""
         c = WOLFE_CONSTANTS
         trials, value, usable = search.trials + 1, there.value, m.isfinite(there.grad_norm)
-        falls = value <= here.value + line.fall(m, self.c1, here, t, there.point)
+        falls = self._falls(m, search, here, line, t, there)
         change = -line.fall(m, 1.0, here, t, there.point)
         small = change <= c.doubtful_share * rounding.size(m, here.value)
         small = small & rounding.may_be_noise(change)
-        level = falls | (abs(value - here.value) <= rounding.between(m, here.value, value))
+        noise = rounding.between(m, here.value, value)
+        hidden = NOISE * change <= noise
+        noise = m.where(hidden, c.hidden_noise * noise, noise)
+        level = falls | (abs(value - here.value) <= noise)
         level = level & m.isfinite(value)
+        eased = hidden & level & (there.grad_norm < here.grad_norm)
+        ends = (trials >= self.most) | (hidden & (trials > c.trials_before_look))
         good = level & usable & (falls | (slope <= (2 * self.c1 - 1) * line.slope))
         low = m.choose(search.low.t > 0.0, search.low, Trial(0.0, here.value, line.slope))
 
@@ -207,7 +236,7 @@ class Wolfe:
             further = m.minimum(_beyond(m, low, new, trials), line.longest)
             t_next = m.where(open_ended, further, _between(m, new, search.high, c.nearest_share))
             taken = m.where(falls, t, search.taken)
-            spent = (trials >= self.most) | (open_ended & (t >= line.longest))
+            spent = m.where(open_ended, (trials >= self.most) | (t >= line.longest), ends)
             return Search(
                 t_next, t_next, trials, TRIAL, verdict(taken, spent), new, search.high, 0, True,
                 taken, search.look,
@@ -221,9 +250,9 @@ class Wolfe:
             nearest = m.power(c.nearest_share, m.maximum(too_long - c.trials_before_look, 1))
             nearest = m.where(line.guess & (low.t == 0.0), c.nearest_share_of_guess, nearest)
             t_next, finite = _between(m, low, new, nearest), search.finite | m.isfinite(known)
-            taken, spent = search.taken, trials >= self.most
+            taken = search.taken
             return Search(
-                t_next, t_next, trials, TRIAL, verdict(taken, spent), low, new, too_long, finite,
+                t_next, t_next, trials, TRIAL, verdict(taken, ends), low, new, too_long, finite,
                 taken, search.look,
             )  # fmt: skip
 
@@ -236,7 +265,10 @@ class Wolfe:
         return m.case(
             search,
             *branches,
-            (good & (slope >= self.c2 * line.slope), lambda: m.but(search, verdict=FOUND, taken=t)),
+            (
+                eased | (good & (slope >= self.c2 * line.slope)),
+                lambda: m.but(search, verdict=FOUND, taken=t),
+            ),
             (good, lengthen),
             otherwise=shorten,
         )
@@ -262,10 +294,17 @@ def _between(m: Machine, low: Trial, high: Trial, nearest: float) -> Any:
 
 
 def _beyond(m: Machine, before: Trial, low: Trial, trials: int) -> Any:
-    """Where the slope would vanish if it went on changing as it did, within bounds."""
-    c, change = WOLFE_CONSTANTS, low.slope - before.slope
-    secant = low.slope * (low.t - before.t) / m.where(change > 0.0, change, 1.0)
-    further = m.where(change > 0.0, low.t - secant, math.inf)
+    """Where the cubic with values and slopes of both trials is least, within bounds."""
+    c, width, change = WOLFE_CONSTANTS, low.t - before.t, low.value - before.value
+    # Its slope after u widths from low on, times the width: constant + linear u + square u^2.
+    constant = low.slope * width
+    linear = (2.0 * before.slope + 4.0 * low.slope) * width - 6.0 * change
+    square = 3.0 * (before.slope + low.slope) * width - 6.0 * change
+    root = linear**2 - 4.0 * square * constant
+    below = linear + m.sqrt(m.maximum(root, 0.0))
+    turns = (root >= 0.0) & (below > 0.0)
+    further = m.where(turns, -2.0 * constant / m.where(turns, below, 1.0), math.inf)
+    further = low.t + width * further
     further = m.minimum(m.maximum(further, c.least_growth * low.t), c.most_growth * low.t)
     endless = trials - c.trials_before_endless
     growth = m.power(c.endless_growth, m.power(2.0, m.minimum(m.maximum(endless, 0), 8)))
