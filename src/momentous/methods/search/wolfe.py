@@ -233,7 +233,7 @@ class Wolfe:
 
         def lengthen() -> Search:
             new, open_ended = Trial(t, value, slope), search.high.t == math.inf
-            further = m.minimum(_beyond(m, low, new, trials), line.longest)
+            further = m.minimum(_beyond(m, low, new, trials, line.guess), line.longest)
             t_next = m.where(open_ended, further, _between(m, new, search.high, c.nearest_share))
             taken = m.where(falls, t, search.taken)
             spent = m.where(open_ended, (trials >= self.most) | (t >= line.longest), ends)
@@ -293,7 +293,7 @@ def _between(m: Machine, low: Trial, high: Trial, nearest: float) -> Any:
     return low.t + width * m.minimum(m.maximum(share, nearest), 1.0 - c.nearest_share)
 
 
-def _beyond(m: Machine, before: Trial, low: Trial, trials: int) -> Any:
+def _beyond(m: Machine, before: Trial, low: Trial, trials: int, guess: Any) -> Any:
     """Where the cubic with values and slopes of both trials is least, within bounds."""
     c, width, change = WOLFE_CONSTANTS, low.t - before.t, low.value - before.value
     # Its slope after u widths from low on, times the width: constant + linear u + square u^2.
@@ -303,7 +303,12 @@ def _beyond(m: Machine, before: Trial, low: Trial, trials: int) -> Any:
     root = linear**2 - 4.0 * square * constant
     below = linear + m.sqrt(m.maximum(root, 0.0))
     turns = (root >= 0.0) & (below > 0.0)
-    further = m.where(turns, -2.0 * constant / m.where(turns, below, 1.0), math.inf)
+    # Without a least value: after a guess, as far as the slope needs to change by as much as it
+    # was; later ones may leap over bumps, which pays (LOGHAIRY, HUMPS of the scoreboard).
+    bend = abs(low.slope - before.slope)
+    bends = guess & (bend > 0.0)
+    scale = m.where(bends, -before.slope / m.where(bends, bend, 1.0), math.inf)
+    further = m.where(turns, -2.0 * constant / m.where(turns, below, 1.0), scale)
     further = low.t + width * further
     further = m.minimum(m.maximum(further, c.least_growth * low.t), c.most_growth * low.t)
     endless = trials - c.trials_before_endless
