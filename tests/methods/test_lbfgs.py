@@ -63,6 +63,9 @@ def naive(problem, iterations, memory, fused, c1=1e-4, c2=0.9):
                 roots = np.roots(cubic.derivative().c[:, 0]) + before[0]
                 roots = [r.real for r in roots if r.imag == 0 and r.real > low[0]]
                 least = [r for r in roots if cubic(r, 2) > 0]
+                if not least and not pairs:  # after a guess: where the slope would have doubled
+                    bend = abs(low[2] - before[2])
+                    least = [low[0] - (low[0] - before[0]) * before[2] / bend]
                 t = np.clip(*least or [np.inf], 2 * low[0], 10 * low[0])
             else:  # where a + b h + c h^p is least between them, p = 2 without the slope at high
                 a, b, h = low[1], low[2], high[0] - low[0]
