@@ -1,4 +1,4 @@
-"""The variables that L-BFGS with pairs holds: the model is least in the box, and runs can be cut."""
+"""The variables that L-BFGS holds at bounds: the model is least in the box, and runs can be cut."""
 
 import numpy as np
 import pytest

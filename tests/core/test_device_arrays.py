@@ -17,6 +17,8 @@ from momentous.core import passes
 from momentous.core.blocks import BLOCK
 from momentous.core.space import Space, to_numpy
 
+pytestmark = pytest.mark.gpu
+
 # Convex, so that two roundings of one trajectory stay together.
 PROBLEM = testbed.rotated(testbed.separable("log-cosh", np.linspace(0.5, 2, 12), np.full(12, 1.0)))
 CONSTANTS = (PROBLEM.gradient_lipschitz, PROBLEM.hessian_lipschitz)
