@@ -34,7 +34,7 @@ class InverseHessian(LinearOperator):  # type: ignore[misc]
 
     def __getstate__(self) -> dict[str, Any]:
         """For a pickle: without the store, which may hold arrays of any library."""
-        return {"times": self.times, **self.__dict__, "_curvature": None}
+        return {**super().__getstate__(), "times": self.times, "_curvature": None}
 
     def _adjoint(self) -> InverseHessian:
         return self
