@@ -296,11 +296,13 @@ def _between(m: Machine, low: Trial, high: Trial, nearest: float) -> Any:
 def _beyond(m: Machine, before: Trial, low: Trial, trials: int, guess: Any) -> Any:
     """Where the cubic with values and slopes of both trials is least, within bounds."""
     c, width, change = WOLFE_CONSTANTS, low.t - before.t, low.value - before.value
-    # Its slope after u widths from low on, times the width: constant + linear u + square u^2.
-    constant = low.slope * width
-    linear = (2.0 * before.slope + 4.0 * low.slope) * width - 6.0 * change
-    square = 3.0 * (before.slope + low.slope) * width - 6.0 * change
-    root = linear**2 - 4.0 * square * constant
+    # Its slope after u widths from low on, in units of that at low: -1 + linear u + square u^2.
+    # (No `**`, which raises an exception on the host where it overflows.)
+    steep = -low.slope * width
+    steep = m.where(steep > 0.0, steep, 1.0)
+    square = (3.0 * (before.slope + low.slope) * width - 6.0 * change) / steep
+    linear = square + (low.slope - before.slope) * width / steep
+    root = linear * linear + 4.0 * square
     below = linear + m.sqrt(m.maximum(root, 0.0))
     turns = (root >= 0.0) & (below > 0.0)
     # Without a least value: after a guess, as far as the slope needs to change by as much as it
@@ -308,7 +310,7 @@ def _beyond(m: Machine, before: Trial, low: Trial, trials: int, guess: Any) -> A
     bend = abs(low.slope - before.slope)
     bends = guess & (bend > 0.0)
     scale = m.where(bends, -before.slope / m.where(bends, bend, 1.0), math.inf)
-    further = m.where(turns, -2.0 * constant / m.where(turns, below, 1.0), scale)
+    further = m.where(turns, 2.0 / m.where(turns, below, 1.0), scale)
     further = low.t + width * further
     further = m.minimum(m.maximum(further, c.least_growth * low.t), c.most_growth * low.t)
     endless = trials - c.trials_before_endless
