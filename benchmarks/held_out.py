@@ -6,7 +6,7 @@ Each data set (the name of a twin, or a file) is split 90/10; both fits have ran
 its ridge chosen from a grid, in both of its weightings, on a tenth of the training part, and is
 then fitted to the whole of it; its predictions are clipped to the scale like ours.  Ours has its
 defaults.  These were chosen on the splits with seeds 0 and 1 (``--choose`` prints the grid), so the
-split here has seed 2.  ``--ends`` prints when fits of ranks 10 to 128 end, and what that costs.
+split here has seed 2.
 
 Measured on two shared cores, RMSE on the held-out tenth:
 
@@ -26,7 +26,6 @@ import numpy as np
 
 from momentous.lowrank import MatrixCompletion, Ratings
 from momentous.lowrank.data.twins import MODELS
-from momentous.lowrank.solvers.fit import WINDOW, FitConfig, Observer, solve
 
 RIDGES = {False: (5.0, 10.0, 15.0, 20.0, 30.0), True: (0.05, 0.1, 0.15, 0.2, 0.3)}
 CHOICES = {
@@ -102,32 +101,10 @@ def choose(name: str) -> None:
                       f"{bias_ridge:g}: {error:.4f}")  # fmt: skip
 
 
-def ends(name: str) -> None:
-    """After how many sweeps a fit would end by two rules, and the held-out error there."""
-    known, held_out = load(name).split(0.1)
-    for rank in (10, 20, 50, 128):
-        config = FitConfig(rank=rank, tol=0.0, max_iterations=60)
-        objectives: list[float] = []
-        observer = Observer(
-            config.objective(known), held_out, patience=1000,
-            watch=lambda step, to=objectives: to.append(step.fun),
-        )  # fmt: skip
-        solve(observer.objective, config, observer=observer)
-        found = []
-        for window, tol in ((10, 1e-4), (WINDOW, WINDOW * 1e-4)):
-            looks = range(window, len(objectives), window)
-            falls = ((k, objectives[k - window] / objectives[k] - 1.0) for k in looks)
-            end = next((k for k, fall in falls if fall <= tol), len(objectives) - 1)
-            found.append(f"{end + 1} sweeps, error {observer.held_out_errors[end]:.4f}")
-        print(f"{name}, rank {rank}: 1e-4 over ten sweeps: {found[0]}; per sweep over three: "
-              f"{found[1]}; after 60: {observer.held_out_errors[-1]:.4f}")  # fmt: skip
-
-
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data", nargs="*", default=["ml-100k", "ml-1m"])
     parser.add_argument("--choose", action="store_true", help="the grid of the defaults instead")
-    parser.add_argument("--ends", action="store_true", help="when fits end instead")
     options = parser.parse_args()
     for one in options.data:
-        (choose if options.choose else ends if options.ends else report)(one)
+        (choose if options.choose else report)(one)

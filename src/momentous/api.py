@@ -183,10 +183,13 @@ def iterate(
                 )
             gradient_check.check_gradient(oracle, start)
         criteria = _criteria(target, stop, max_evaluations, max_time, max_iterations)
-        return _run(
+        run = _run(
             layout, oracle, chosen, start, saved, tol, criteria, callback, checkpoint, trace,
             interrupts, _seed(rng),
         )  # fmt: skip
+        if not run.begun and caller is not minimize:
+            raise StartError(run.result)
+        return run
 
 
 def _add_penalty(
@@ -447,10 +450,7 @@ def minimize(*args: Unchecked, **keywords: Unchecked) -> Result:
     keywords = _by_name("minimize", args, keywords)
     plain = keywords.keys().isdisjoint(("options", *OF_WHOLE_RUNS))
     asked = {} if plain else of_whole_run(keywords)
-    try:
-        run = iterate(_caller=minimize, **keywords)
-    except StartError as error:
-        return error.result
+    run = iterate(_caller=minimize, **keywords)
     heard = asked or LOGGER.isEnabledFor(logging.INFO)
     return finish_and_show(run, asked) if heard else run.finish()
 

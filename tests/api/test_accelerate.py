@@ -466,13 +466,7 @@ def test_value_tol_stops_where_the_objective_hardly_falls(rule):
     assert "value_tol" in result.message
     lower = accelerate(MIXTURE.step, MIXTURE.start, MIXTURE.value, tol=1e-8)
     assert lower.fun <= result.fun <= lower.fun + 1e-3 * abs(lower.fun)
-    assert result.nit >= 10
-    sooner = accelerate(
-        MIXTURE.step, MIXTURE.start, MIXTURE.value, restart=rule, tol=0, value_tol=1e-6,
-        value_window=3,
-    )  # fmt: skip
-    assert sooner.status is Status.CONVERGED
-    assert "3 iterations lowered" in sooner.message
+    assert result.nit >= CONSTANTS.value_window
 
 
 def test_a_fixed_point_ends_the_run():

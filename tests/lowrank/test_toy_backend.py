@@ -1,4 +1,4 @@
-"""A new backend is one class: objective, sweeps, metric and estimators run on it."""
+"""A new backend is one class: objective, sweeps and estimators run on it."""
 
 from __future__ import annotations
 

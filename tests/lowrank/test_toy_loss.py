@@ -1,4 +1,4 @@
-"""A new loss is one class: objective, sweeps, metric, estimators and files take it as it is."""
+"""A new loss is one class: objective, sweeps, estimators and files take it as it is."""
 
 from __future__ import annotations
 

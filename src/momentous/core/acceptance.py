@@ -119,7 +119,7 @@ def mean_slope(m: Machine, a: Sample, b: Sample, direction: Array) -> float:
     return (m.inner(a.gradient, direction) + m.inner(b.gradient, direction)) / 2
 
 
-def why_not_from(oracle: Oracle, value: float, sample: Sample) -> str | None:
+def start_problem(oracle: Oracle, value: float, sample: Sample) -> str | None:
     """Why no run can begin at a sample, if value or gradient is not finite there."""
     if not math.isfinite(value):
         return f"fun(x0) is {value}; start where the objective is finite"

@@ -13,8 +13,8 @@ import numpy as np
 
 from momentous.core.acceptance import (
     lowest_first,
+    start_problem,
     verify_success,
-    why_not_from,
     within_limit,
 )
 from momentous.core.admission import Fun, levels_to_the_user, starting_point
@@ -30,7 +30,6 @@ from momentous.core.oracle import (
 from momentous.core.result import (
     OptimizeResultCompatible,
     Result,
-    StartError,
     Trace,
     interrupt_with,
 )
@@ -132,6 +131,7 @@ class Run(Iterator[IntermediateResult]):
     def __init__(self, oracle: Oracle, method: Method, x0: Array, options: RunOptions):
         self.oracle, self.method, self._options = oracle, method, options
         self.interrupted = False  # has Ctrl-C been pressed?
+        self.begun = True  # were value and gradient finite at the start?
         self.progress = Progress(noun=oracle.noun)
         self.trace, self._stop = options.trace, options.stop
         self.ending: Ending | None = None
@@ -164,7 +164,7 @@ class Run(Iterator[IntermediateResult]):
             if self._sets_out():
                 self._autosave(error)
             raise
-        if self.ended:
+        if self.ended and self.begun:
             self._autosave()
 
     @property
@@ -174,8 +174,10 @@ class Run(Iterator[IntermediateResult]):
     def _begin(self, x0: Array) -> None:
         started, goal = perf_counter(), (self._options.tol, self._options.seed)
         value, sample = self.oracle.value(x0), self.oracle.gradient(x0)
-        if (why := why_not_from(self.oracle, value, sample)) is not None:
-            raise StartError(self._not_begun(x0, value, sample, why))
+        if (why := start_problem(self.oracle, value, sample)) is not None:
+            self.ending = Ending(Status.NON_FINITE, why, {"fun": value})
+            self._result, self.begun = self._not_begun(x0, value, sample, self.ending), False
+            return
         self.progress.start_fun, self.progress.start_norm = value, sample.grad_norm
         self.progress.start_size = self.oracle.space.norm(x0)
         self.progress.best_grad_norm = sample.grad_norm
@@ -189,13 +191,17 @@ class Run(Iterator[IntermediateResult]):
         else:
             self._set_out(self._way, started)
 
-    def _not_begun(self, x0: Array, value: float, sample: Sample, why: str) -> Result:
-        oracle = self.oracle
+    def _not_begun(self, x0: Array, value: float, sample: Sample, ending: Ending) -> Result:
+        oracle, arrays = self.oracle, self.oracle.arrays_at(sample)
+        set_writable(x0, True)
+        more: dict[str, object] = {}
+        if oracle.space.box is not None and sample.gradient is not None:
+            more = oracle.space.box.report(oracle.space, x0, sample.gradient, arrays["jac"])
         return Result(
-            x=x0, fun=value, **oracle.arrays_at(sample), grad_norm=sample.grad_norm, success=False,
-            status=Status.NON_FINITE, message=why, numbers={"fun": value}, nit=0, nfev=oracle.nfev,
-            njev=oracle.njev, nhev=0, restarts=0, time=0.0, trace=self.trace, best_x=x0,
-            best_grad_norm=sample.grad_norm, method=self.method,
+            x=x0, fun=value, **arrays, grad_norm=sample.grad_norm, success=False,
+            status=ending.status, message=ending.message, numbers=ending.numbers, nit=0,
+            nfev=oracle.nfev, njev=oracle.njev, nhev=0, restarts=0, time=0.0, trace=self.trace,
+            best_x=x0, best_grad_norm=sample.grad_norm, method=self.method, **more,
         )  # fmt: skip
 
     def _sets_out(self) -> bool:

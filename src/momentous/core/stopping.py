@@ -131,7 +131,7 @@ class GradientNorm(Criterion):
         return Ending(Status.CONVERGED, message, {"grad_norm": norm, "tolerance": self.tolerance})
 
     def next_check(self, progress: Progress) -> float:
-        return math.inf
+        return math.inf if type(self) is GradientNorm else super().next_check(progress)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,7 +168,7 @@ class Iterations(Criterion):
         return progress.out_of("MAX_ITERATIONS", spent, {"nit": progress.nit, "limit": self.limit})
 
     def next_check(self, progress: Progress) -> float:
-        return self.limit
+        return self.limit if type(self) is Iterations else super().next_check(progress)
 
 
 @dataclasses.dataclass(frozen=True)

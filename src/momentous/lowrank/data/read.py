@@ -106,7 +106,8 @@ def read_ratings(
         A table of pandas, polars or Arrow, a relation of DuckDB, or anything else with
         ``__arrow_c_stream__``.
 
-        ``~`` at the beginning is the home folder.  SQL and addresses are for `Ratings.query`.
+        ``~`` at the beginning is the home folder.  SQL is for `Ratings.query`; for
+        addresses read what ``duckdb.sql(...)`` returns.
     format : str, optional
         One of `FORMATS`; by default recognised from the name and the first lines.
     delimiter : str, optional
@@ -381,7 +382,8 @@ def _make(
         value = choose_precision(value, dtype and np.float64)
         (rows, row_ids), (cols, col_ids) = encode_ids(users), encode_ids(items)
         if not value.size:  # none of the users is chosen
-            return no_ratings(row_ids[:0], col_ids), skipped_note(name, skipped)
+            empty = no_ratings(row_ids[:0], col_ids)
+            return _convert(empty, name, dtype), skipped_note(name, skipped)
         ratings, notes = make_ratings(rows, cols, value, ids=(row_ids, col_ids))
     if chosen is not None:
         ratings = ratings.of_users(chosen)

@@ -1,7 +1,6 @@
 """Answers of estimators: recommendations, neighbours, reasons and metrics.
 
-They are named tuples of arrays, of which ``pandas.DataFrame(answer._asdict())`` makes a table, and
-so do those of polars and Arrow.
+They are named tuples; of those of arrays ``pandas.DataFrame(answer._asdict())`` makes a table.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Unpack
 
 import numpy as np
@@ -27,6 +28,12 @@ def read_on_ranks(
     own = read_ratings(
         source, **reading | {"users": lambda ids: owners(ids, ranks.size) == ranks.rank}
     )
+    items = np.arange(own.shape[1]) if own.col_ids is None else own.col_ids
+    if len(set(ranks.gather_text(sha256(items.tobytes()).hexdigest()))) > 1:
+        raise ValueError(
+            f"the ranks have read different items from {source}: all ranks need the same files; "
+            "write what a random query returns to a file first"
+        )
     # One precision for all ranks: that which one process would have chosen for the whole.
     exact = not own.nnz or choose_precision(own.values, single_from=0).dtype == np.float32
     count, rounded = ranks.all_reduce(np.array([own.nnz, not exact], np.float64))

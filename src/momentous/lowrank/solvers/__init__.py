@@ -1,1 +1,1 @@
-"""Solvers: sweeps as descent maps, gradient methods in a metric, and the two ways of a fit."""
+"""Solvers: sweeps as descent maps, certificates, and the two ways of a fit."""

@@ -39,9 +39,6 @@ from momentous.methods.registry import method_class
 SWEEPS, ITERATIONS = 200, 1000  # limits where none is given
 PUBLISHED_RIDGE = 0.003  # lambda of iALS, as published for MovieLens-20M
 IMPROVEMENT = 1e-4  # of the held-out error, relative: less than this is none
-# Sweeps over which the decrease per sweep is looked at.  With ten, fits took 21 to 60 sweeps where
-# the held-out error no longer changed after 13 to 25: benchmarks/held_out.py --ends.
-WINDOW = 3
 
 
 @dataclass(eq=False, kw_only=True)
@@ -96,7 +93,7 @@ class FitConfig(ModelOptions):
         """What accelerates sweeps."""
         rule: RestartRule = "either" if self.solver == "auto" else "always"
         # No secants: they save few sweeps, and would carry a backend's rounding into the 7th digit.
-        return DescentMap(restart=rule, value_tol=WINDOW * self.tol, value_window=WINDOW, secants=0)
+        return DescentMap(restart=rule, value_tol=self.tol, secants=0)
 
     def objective(self, ratings: Ratings) -> LowRankObjective:
         """What is to be minimised."""
@@ -229,7 +226,6 @@ def _sweep(
         x0,
         restart=method.restart,
         value_tol=method.value_tol,
-        value_window=method.value_window,
         max_iterations=config.max_iterations or SWEEPS,
         callback=lambda intermediate_result: observer(intermediate_result, sweep.point),
         checkpoint=observer.checkpoint,

@@ -17,6 +17,7 @@ from momentous.lowrank.data.files.database import (
     quoted_text,
     read_files,
 )
+from momentous.lowrank.data.files.dialect import check_columns
 from momentous.lowrank.data.files.scans import Scan, Work
 from momentous.lowrank.data.files.sources import Paths, find_sources, is_stream, receive
 from momentous.lowrank.data.files.tables import table_scan
@@ -77,7 +78,8 @@ def _query_scan(work: Work, query: Query) -> Scan:
     with duckdb_errors(NAME):
         statements = connection.extract_statements(query.sql)
     if len(statements) != 1 or statements[0].type.name != "SELECT":
-        raise RatingsFileError(NAME, f"it has {len(statements)} statements; expected one SELECT")
+        found = ", ".join(one.type.name for one in statements) or "no statement"
+        raise RatingsFileError(NAME, f"expected one SELECT, found {found}")
     _shut(connection, [path for name in query.tables for path in _add_table(work, query, name)])
     try:
         # Only within another statement, as here, can a SELECT not write (WITH x AS (COPY ...)).
@@ -113,9 +115,13 @@ def _add_table(work: Work, query: Query, name: str) -> list[Path]:
     functions = {_function(file.begin, file.inner_name) for file in files}
     if len(functions) > 1:
         raise RatingsFileError(files[0].name, f"the table {name!r} has files of different kinds")
-    paths = [file.path for file in files]
+    function, paths = functions.pop(), [file.path for file in files]
+    if function == "read_csv":  # DuckDB takes minutes to look at columns by the thousand
+        for file in files:
+            marks = max(map(file.head.lines[0].count, ",;\t|"))
+            check_columns(marks + 1, file.head, limits)
     with duckdb_errors(f"the table {name!r}"):
-        table = read_files(functions.pop(), paths)
+        table = read_files(function, paths)
         connection.execute(f"CREATE VIEW {quoted_name(name)} AS SELECT * FROM {table}")
     return paths
 

@@ -124,10 +124,15 @@ def find_sources(path: Paths) -> list[Source]:
         if os.path.isfile(parent) and _is_zip(parent):
             return [_member(parent, place.relative_to(parent).as_posix())]
     given = os.fspath(path)
-    if ADDRESS.match(given) or _QUERY.match(given):
+    if ADDRESS.match(given):
         raise FileNotFoundError(
-            f"there is no file {shorten(given)!r}; SQL, with addresses in it, is read where it is "
-            "asked for: by Ratings.query, on the command line by --sql"
+            f"there is no file {shorten(given)!r}; no address is read here: give Ratings.read what "
+            "duckdb.sql(...) returns, or on the command line a pipe from DuckDB"
+        )
+    if _QUERY.match(given):
+        raise FileNotFoundError(
+            f"there is no file {shorten(given)!r}; SQL is read where it is asked for: by "
+            "Ratings.query, on the command line by --sql"
         )
     if glob.has_magic(str(place)):
         found = _files(Path(one) for one in glob.glob(str(place), recursive=True))
