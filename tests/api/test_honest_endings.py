@@ -1,10 +1,12 @@
 """The point returned is never above the start, and what falls for ever is called that."""
 
+import math
+
 import numpy as np
 import pytest
 
 from helpers import NEEDS_CONSTANTS
-from momentous import Status, accelerate, minimize, testbed
+from momentous import Status, accelerate, iterate, minimize, testbed
 from momentous.methods.registry import REGISTRY
 
 
@@ -235,3 +237,22 @@ def test_a_limit_that_holds_goes_before_unbounded():
     assert f"in iteration {end.nit}:" in end.message
     limited = minimize(both, x0, jac=True, method="lbfgs", max_iterations=end.nit)
     assert limited.status is Status.MAX_ITERATIONS
+
+
+def test_a_run_within_a_function_that_cannot_begin_is_not_the_run_of_the_caller():
+    def inner(x):
+        return math.nan, x
+
+    def outer(x):
+        iterate(inner, np.ones(5), jac=True)
+        return float(x @ x), 2 * x
+
+    with pytest.raises(ValueError, match="fun"):
+        minimize(outer, np.ones(2), jac=True)
+
+
+def test_a_start_that_is_not_finite_gives_a_whole_result():
+    result = minimize(lambda x: (math.inf, x), np.ones(2), jac=True, bounds=[(0, 3), (0, 1)])
+    assert (result.status, result.success, result.nit) == (Status.NON_FINITE, False, 0)
+    assert result.active.shape == (2,)
+    result.x[0] = 3.0

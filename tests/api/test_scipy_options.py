@@ -84,9 +84,9 @@ def test_small_changes_stop_as_ftol_and_xtol_ask(solve):
     by_value = solve({"ftol": 1e-3, "gtol": 0.0})
     assert (by_value.status, by_value.success) == (Status.SMALL_CHANGE, True)
     assert by_value.numbers["decrease"] <= 1e-3
-    by_step = solve({"xtol": 0.03, "gtol": 0.0})
+    by_step = solve({"xtol": 0.003, "gtol": 0.0})
     assert (by_step.status, by_step.success) == (Status.SMALL_CHANGE, True)
-    assert by_step.numbers["move"] <= 0.03 * (0.03 + np.linalg.norm(by_step.x) * 1.1)
+    assert by_step.numbers["move"] <= 0.003 * (0.003 + np.linalg.norm(by_step.x) * 1.1)
     assert max(by_value.grad_norm, by_step.grad_norm) < 0.1
 
 

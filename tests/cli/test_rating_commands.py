@@ -378,8 +378,8 @@ def test_sql_is_run_where_it_is_asked_for_and_reads_the_file_alone(ratings_file)
     assert "reads its tables alone" in run(*elsewhere, code=1).output
     with_format = ("data", "info", ratings_file, "--sql", sql, "--format", "csv")
     assert "not for --sql" in run(*with_format, code=2).output
-    for text in (sql, "https://example.org/r.csv"):  # these are no paths
-        assert "--sql" in run("data", "info", text, code=1).output
+    for text, way in ((sql, "--sql"), ("https://example.org/r.csv", "pipe")):  # no paths
+        assert way in run("data", "info", text, code=1).output
     run("data", "info", "-", "--sql", "FROM ratings", text="user,item,rating\n1,2,3\n")
 
 
@@ -470,5 +470,5 @@ def test_ctrl_c_before_the_fit_ends_with_one_word(monkeypatch):
     def interrupted(*arguments, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("momentous.lowrank.tasks.Ratings.read", interrupted)
+    monkeypatch.setattr("momentous.lowrank.tasks.read_ratings", interrupted)
     assert run("fit", "ratings.csv", "--out", "model", code=130).stderr == "interrupted\n"

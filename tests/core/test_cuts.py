@@ -87,8 +87,8 @@ def test_ctrl_c_in_a_line_search_costs_nothing(tmp_path):
     options = {"x0": START, "jac": True, "method": "lbfgs", "tol": 1e-6}
     whole = Function()
     wanted = minimize(whole.both, **options)
-    assert wanted.nfev > wanted.nit + 3  # it has searches of many evaluations
-    for k in range(1, 25):
+    assert wanted.nfev > wanted.nit + 1  # it has a search of several evaluations
+    for k in range(1, wanted.nfev):
         file, cut, rest = tmp_path / str(k), Function(k, KeyboardInterrupt), Function()
         with pytest.raises(KeyboardInterrupt):
             minimize(cut.both, checkpoint=file, **options)

@@ -345,3 +345,32 @@ def test_pairs_in_float32_are_stacked_and_resumed_bit_for_bit(tmp_path):
     minimize(both, start, max_iterations=11, checkpoint=file, **options)
     resumed = minimize(both, start, max_iterations=20, resume=file, **options)
     assert whole.x.tobytes() == resumed.x.tobytes()
+
+
+@pytest.mark.parametrize("method", ["lbfgs", "auto"])
+@pytest.mark.parametrize(("curvature", "height"), [(1e8, 1e4), (1e8, 1e8)])
+def test_a_first_step_that_is_far_too_long_is_shortened_below_the_digits_of_f(
+    method, curvature, height
+):
+    """A start beside the minimum of a steep valley: the change of f is below its last digit."""
+    k, minimum = np.logspace(0, np.log10(curvature), 10), np.linspace(0.3, 1, 10)
+
+    def both(x):
+        return height + 0.5 * float(k @ (x - minimum) ** 2), k * (x - minimum)
+
+    result = minimize(both, minimum + 1e-2 / k, jac=True, method=method, tol=1e-6)
+    assert result.status is Status.CONVERGED
+    assert result.nfev < 300
+
+
+@pytest.mark.parametrize("method", ["lbfgs", "auto"])
+def test_a_step_of_f_above_its_rounding_is_not_climbed_for_a_smaller_gradient(method):
+    def both(x):
+        z = float(x[0])
+        rise = 1.0 / (1.0 + math.exp(-20.0 * (z + 9.5)))
+        slope = 0.03 * rise * (1.0 - rise) - 1e-8 + 1e-10 * (z + 10.0)
+        return np.float32(1.0 + 1.5e-3 * rise - 1e-8 * z), np.array([slope], np.float32)
+
+    start = np.array([-10.0], np.float32)
+    result = minimize(both, start, jac=True, method=method, tol=9.95e-9, max_evaluations=200)
+    assert result.fun < 1.0 + 1e-5  # the step is 1.5e-3 high

@@ -122,8 +122,7 @@ class Trial:
 def first_guess(m: Machine, here: Sample) -> Any:
     """t of a first trial along the gradient, of which nothing but the scale of x is known."""
     length = WOLFE_CONSTANTS.guess_share * m.maximum(m.norm(here.point), 1.0)
-    norm = here.grad_norm
-    return m.minimum(length, 1.0) / (norm + (norm == 0.0))
+    return m.minimum(length, 1.0) / m.where(here.grad_norm == 0.0, 1.0, here.grad_norm)
 
 
 START = Trial(0.0, math.nan)  # the low end as long as no trial has fallen
