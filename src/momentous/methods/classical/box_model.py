@@ -112,11 +112,11 @@ def cut_between(m: BoxMachine) -> Callable[..., Array]:
 
 def exchange(
     m: BoxMachine, lo: Array, up: Array, held: Array, wrong: Array, count: Any,
-    held_step: Callable[[Array, Array], Array], most_wrong: float = 0.0,
+    held_step: Callable[[Array, Array], Array],
 ) -> Array:  # fmt: skip
     """The step that is least between two sides, given a guess at what is held at them, and how many
     of that are wrong.  ``held_step(held, target)`` is the one with these entries at their targets,
-    beyond the side that holds them.  After a second one so many may still be wrong."""
+    beyond the side that holds them."""
 
     def turn(state: Pivots) -> Pivots:
         fewer = state.count < state.least
@@ -130,8 +130,7 @@ def exchange(
         return Pivots(held, wrong, p, m.inner(wrong, wrong), least, tries, state.pivots + 1)
 
     def goes_on(state: Pivots) -> Any:
-        most = most_wrong and m.where(state.pivots < 2, 0.0, most_wrong)
-        return (state.count > most) & (state.pivots < MOST_PIVOTS)
+        return (state.count > 0.0) & (state.pivots < MOST_PIVOTS)
 
     return m.repeat(Pivots(held, wrong, held, count, math.inf), goes_on, turn).step
 

@@ -24,9 +24,6 @@ from momentous.core.record import record
 from momentous.core.space import Array, Space, to_numpy
 from momentous.methods.classical.box_model import cut_between, exchange, longer
 
-# So many of the held variables may be at the wrong side for one step: to find the last few of
-# thousands takes a pass over all pairs, and the step is as good (benchmarks/bounds_speed.py).
-WRONG_SHARE = 1 / 50
 # Passes over all pairs after which the step is cut off at the bounds as it is.
 MOST_PASSES = 50
 # Candidates are dropped that are not held where these are more than such a share of all.
@@ -184,14 +181,10 @@ class Face:
             entries = to_numpy(p).reshape(-1)
             below = entries < low
             new = np.flatnonzero((below | (entries > high)) & self.idle)
-            count = space.totals([len(new)])[0]
-            if count <= WRONG_SHARE * held:
+            if not space.totals([len(new)])[0]:
                 break
             wrong = np.concatenate([np.zeros(len(self.places)), 1.0 - 2.0 * below[new]])
             self.admit(m, rows, new)
-        if count:  # those that twice the step would put outside will be candidates, too
-            far = 2.0 * entries
-            self.admit(m, rows, np.flatnonzero(((far < low) | (far > high)) & self.idle))
         if not held:
             return p
         entries, chosen = np.clip(entries, low, high), self.sides != 0.0
@@ -205,8 +198,7 @@ class Face:
     ) -> tuple[np.ndarray, int]:  # fmt: skip
         """w of the step that is least where the candidates alone have bounds, and how many of them
         are held."""
-        candidates, held = self._count(m)
-        if not candidates:
+        if not self._count(m)[0]:
             return pairs.known.weights(m, pairs.products), 0
         low, high, g = low[self.places], high[self.places], g[self.places]
         weights: list[np.ndarray] = []
@@ -218,7 +210,7 @@ class Face:
             return step
 
         entries: Any = Entries(m.space)
-        exchange(entries, low, high, self.sides, wrong, 1.0, held_step, int(WRONG_SHARE * held))
+        exchange(entries, low, high, self.sides, wrong, 1.0, held_step)
         return weights[0], self._count(m)[1]
 
     def packed(self) -> StoredFace:
