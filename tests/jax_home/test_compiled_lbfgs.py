@@ -219,7 +219,10 @@ def test_pairs_are_dropped_where_rounding_is_reached():
     found = jax.jit(jax.vmap(lambda x: solve(rosenbrock, x, **options)))(starts)
     dropped = np.asarray(found.restarts) >= 1
     assert dropped.any()
-    assert set(np.asarray(found.status)[dropped].tolist()) == {int(Status.NO_PROGRESS)}
+    # Below rounding a smaller gradient is progress, too: some go on to the limit.
+    ends = {Status(status) for status in np.asarray(found.status)[dropped].tolist()}
+    assert Status.NO_PROGRESS in ends
+    assert ends <= {Status.NO_PROGRESS, Status.MAX_EVALUATIONS}
     assert float(found.fun.max()) <= 1e-25
 
 
