@@ -4,9 +4,8 @@ import json
 import shutil
 
 import pytest
+from momentous.lab.report.documents import write_page
 from test_report_page import a_study
-
-from momentous.lab.report.page import write_page
 
 webdriver = pytest.importorskip("selenium.webdriver")
 pytest.importorskip("plotly")
