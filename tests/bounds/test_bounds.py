@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import optimize
 from tests.bounds.boxes import TAKE_BOUNDS, Boxed, random_box, solved_by_faces
-from tests.helpers import LIBRARIES, fingerprint
+from tests.helpers import fingerprint
 
 import momentous
 from momentous import LBFGS, Safeguarded, Status, UniversalHeavyBall, iterate, minimize
@@ -58,7 +58,6 @@ def test_quadratics_in_boxes_have_the_value_of_their_best_face(seed):
 
 
 @each_method
-@pytest.mark.parametrize("library", LIBRARIES, ids=str)
 def test_every_array_library_stays_inside(method, library):
     problem = random_box(3)
     dtype = "float64" if "float64" in library.dtypes else "float32"
@@ -77,7 +76,6 @@ def test_every_array_library_stays_inside(method, library):
     assert ((sides == 0) | (x <= problem.lower + 1e-6) | (x >= problem.upper - 1e-6)).all()
 
 
-@pytest.mark.parametrize("library", LIBRARIES, ids=str)
 def test_pairs_of_every_library(library):
     size, dtype = 200, library.dtypes[-1] if library.name != "numpy" else "float32"
     r = np.random.default_rng(size)
@@ -135,7 +133,6 @@ def test_differences_are_derivatives_in_a_narrow_box():
         assert np.isnan(found[3])  # it cannot be moved
 
 
-@pytest.mark.parametrize("library", LIBRARIES, ids=str)
 def test_check_gradient_and_differences_stay_inside_in_every_library(library):
     dtype = library.dtypes[-1]
     problem = random_box(11)
