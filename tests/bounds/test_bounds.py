@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+import scipy
 from scipy import optimize
 from tests.bounds.boxes import TAKE_BOUNDS, Boxed, random_box, solved_by_faces
 from tests.helpers import fingerprint
@@ -15,6 +16,9 @@ from momentous.distributed import Alone, Data, Variables
 from momentous.methods.registry import REGISTRY
 
 each_method = pytest.mark.parametrize("method", TAKE_BOUNDS)
+
+# Older releases of SciPy call it seed.
+SEED = {"rng" if tuple(map(int, scipy.__version__.split(".")[:2])) >= (1, 15) else "seed": 0}
 
 
 def run(problem, method="auto", **options):
@@ -455,7 +459,7 @@ def test_scipy_calls_with_bounds():
         return float(np.sum(x * x + 3 * (1 - np.cos(6 * x)))), 2 * x + 18 * np.sin(6 * x)
 
     box, local = [(-2.0, 2.0)] * 3, {"method": minimize, "jac": True, "bounds": [(-2.0, 2.0)] * 3}
-    found = optimize.basinhopping(rastrigin, np.ones(3), niter=20, minimizer_kwargs=local, rng=0)
+    found = optimize.basinhopping(rastrigin, np.ones(3), niter=20, minimizer_kwargs=local, **SEED)
     assert found.fun < 3.0
     found = optimize.minimize(rastrigin, np.ones(3), jac=True, bounds=box, method=minimize)
     assert found.success
@@ -485,7 +489,7 @@ def test_differential_evolution_polishes_with_it():
         polished.append(minimize(fun, x, bounds=given["bounds"], jac="3-point"))
         return polished[-1]
 
-    found = optimize.differential_evolution(f, [(-1, 2)] * 2, polish=polish, maxiter=5, rng=0)
+    found = optimize.differential_evolution(f, [(-1, 2)] * 2, polish=polish, maxiter=5, **SEED)
     assert polished[0].success
     assert (found.x == polished[0].x).all()
 
