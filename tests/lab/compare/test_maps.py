@@ -324,7 +324,10 @@ def test_a_solver_that_fails_and_one_that_wins_are_named(rows):
     }
     worse = [dataclasses.replace(row, **changes.get(row.method, {})) for row in rows]
     text = page(MAPS, worse)
-    assert "`accelerate` by more than 10 % on 3, `accelerate` fewer than it on 0, and 0 are within" in text
+    assert (
+        "`accelerate` by more than 10 % on 3, `accelerate` fewer than it on 0, and 0 are within"
+        in text
+    )
     assert "| `squarem` | 0 of 3 |" in text
     assert "m: max maps" in text
 

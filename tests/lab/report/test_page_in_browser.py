@@ -4,8 +4,9 @@ import json
 import shutil
 
 import pytest
-from momentous.lab.report.documents import write_page
 from test_report_page import a_study
+
+from momentous.lab.report.documents import write_page
 
 webdriver = pytest.importorskip("selenium.webdriver")
 pytest.importorskip("plotly")
