@@ -537,8 +537,8 @@ def test_the_page_begins_with_three_sentences_a_picture_and_a_table():
     )
     assert parts[1].count(". ") == 2
     assert parts[2].startswith("![")
-    assert "| `auto` | 1 of 1 | 0.5 | 0.5 | 0.5 (p) | 1 | 1 | 0 | 20 us |" in parts[3]
-    assert f"| `{LBFGS_B}` | 1 of 1 | 1 | 1 | 1 | 0 | 0 | 0 | 10 us |" in parts[3]
+    assert "| `auto` | 1 of 1 | 0.5 | 0.5 | 0.5 (p) | 0 | 0 | 1 | 1 | 0 | 20 us |" in parts[3]
+    assert f"| `{LBFGS_B}` | 1 of 1 | 1 | 1 | 1 | 0 | 1 | 0 | 0 | 0 | 10 us |" in parts[3]
 
 
 @pytest.mark.parametrize("method", ["auto", LBFGS_B])

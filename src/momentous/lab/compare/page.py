@@ -75,7 +75,7 @@ def page(board: Board, rows: Sequence[Row]) -> str:
         needs=_needs(against[board.ours]) if ours and baseline else {},
         next=min(others, key=rank, default=None),
         quickest=_quickest(found.values(), against, board.ours) if ours and baseline else None,
-        summary=_summary(board, sorted(found.values(), key=rank), against),
+        summary=_summary(board, fused, sorted(found.values(), key=rank), against),
         fewest=sorted(
             (it for it in found.values() if it.best_gradients),
             key=lambda it: -len(it.best_gradients),
@@ -129,7 +129,9 @@ def _quickest(
     return None if best == ours else (best, ratio(times[best]))
 
 
-def _summary(board: Board, ranked: Sequence[Summary], against: Mapping[str, Duel]) -> Table:
+def _summary(
+    board: Board, rows: list[Row], ranked: Sequence[Summary], against: Mapping[str, Duel]
+) -> Table:
     def solved(it: Summary) -> str:
         applicable = "" if it.applicable == it.problems else f" (of {it.applicable} applicable)"
         return f"{it.solved} of {it.problems}{applicable}"
@@ -137,11 +139,16 @@ def _summary(board: Board, ranked: Sequence[Summary], against: Mapping[str, Duel
     def against_baseline(of: Callable[[Duel], str]) -> Callable[[Summary], str]:
         return lambda it: "1" if it.method == board.baseline else of(against[it.method])
 
+    def against_ours(of: Callable[[Duel], object]) -> Callable[[Summary], str]:
+        return lambda it: str(of(duel(rows, board.ours, [it.method])))
+
     columns: dict[str, Callable[[Summary], str]] = {
         "solved": solved,
         board.cost: against_baseline(lambda it: ratio(median(it.gradients))),
         "time": against_baseline(lambda it: ratio(median(it.time))),
         "worst": against_baseline(_worst),
+        "wins": against_ours(lambda it: len(it.needs_more()) + len(it.only_others)),
+        "losses": against_ours(lambda it: len(it.needs_less()) + len(it.only_method)),
         f"fewest {board.cost}": lambda it: str(len(it.best_gradients)),
         "least time": lambda it: str(len(it.best_time)),
         "higher": lambda it: str(it.higher),
