@@ -468,8 +468,8 @@ def test_scipy_calls_with_bounds():
         lambda x: rastrigin(x)[0],
         box,
         maxiter=30,
-        rng=0,
         minimizer_kwargs={"method": minimize, "jac": lambda x: rastrigin(x)[1], "bounds": box},
+        **SEED,
     )
     assert found.fun < 1e-6
     found = minimize(rastrigin, np.ones(3), jac=True, bounds=box, method="L-BFGS-B")
