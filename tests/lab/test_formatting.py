@@ -5,17 +5,7 @@ import sys
 
 import pytest
 
-from momentous.lab.text import (
-    WIDTH,
-    and_list,
-    count_of,
-    markdown_table,
-    number,
-    prose,
-    ratio,
-    seconds,
-    share,
-)
+from momentous.lab.text import Table, and_list, count_of, number, ratio, seconds
 
 TIMES = [
     (0.0, "0.0 ms"),
@@ -52,31 +42,21 @@ def test_counts_lists_and_ratios():
         "none", "a", "a and b", "a, b and c"
     ]  # fmt: skip
     assert [ratio(value) for value in (None, float("nan"), 0.12345)] == ["-", "-", "0.123"]
-    assert (share(1, 3), share(0, 0)) == ("33 %", "-")
     assert [number(value) for value in (None, 1234, 1234.0, 0.123456)] == [
         "-", "1,234", "1,234", "0.1235"
     ]  # fmt: skip
 
 
 def test_a_table_aligns_numbers_to_the_right_and_escapes_bars():
-    lines = [("a | b", "1,234", "12 of 13"), ("c\nd", "-", "all")]
-    assert markdown_table(("name", "count", "solved"), lines).splitlines() == [
+    lines = [["a | b", "1,234", "-", "12 of 13"], ["c\nd", "-", "-", "all"]]
+    table = Table.of("counts", ["name", "count", "none", "solved"], lines, ["solved"])
+    assert table.markdown.splitlines() == [
         "| name | count | solved |",
         "| --- | ---: | --- |",
         "| a \\| b | 1,234 | 12 of 13 |",
         "| c d | - | all |",
     ]
-    assert markdown_table(("name", "count", "solved"), lines, left=1).splitlines()[1] == (
-        "| --- | ---: | ---: |"
-    )
-
-
-def test_prose_is_broken_into_lines_with_hanging_bullets():
-    lines = prose("word " * 60, "- ").splitlines()
-    assert len(lines) == 3
-    assert all(len(line) <= WIDTH for line in lines)
-    assert lines[0].startswith("- word")
-    assert lines[1].startswith("  word")
+    assert table.only("name", "solved").lines == [["a | b", "12 of 13"], ["c\nd", "all"]]
 
 
 def test_without_matplotlib_a_picture_says_what_to_install():

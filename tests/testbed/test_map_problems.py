@@ -7,12 +7,13 @@ import pytest
 
 from momentous import accelerate
 from momentous.testbed.maps import MapProblem, map_suite
-from momentous.testbed.maps.alternating import lloyd, sinkhorn, tensor_factors
+from momentous.testbed.maps.alternating import sinkhorn, tensor_factors
 from momentous.testbed.maps.expectation import (
     DEATH_NOTICES,
     factor_analysis,
     gaussian_mixture,
     latent_classes,
+    lloyd,
     poisson_mixture,
     soft_means,
     student,

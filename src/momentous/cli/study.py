@@ -16,7 +16,7 @@ from momentous.lab.progress import new_console, new_table
 if TYPE_CHECKING:
     from momentous.lab.paper.problems import DataSet
     from momentous.lab.paper.results import Study
-    from momentous.lab.report.tables import Table
+    from momentous.lab.text import Table
 
 PRINTED = ("method", "step size", "iterations", "values", "gradients", "time", "restarts",
            "f - f* at the end", "norm at the end")  # fmt: skip
@@ -86,7 +86,8 @@ def kept_runs() -> Iterator[None]:
 
 def print_results(study: Study, *, verdicts: bool = True) -> None:
     """A table per run set, and the verdicts."""
-    from momentous.lab.report.tables import Table, results_table
+    from momentous.lab.report.tables import results_table
+    from momentous.lab.text import Table
 
     for run_set in study.run_sets:
         table = results_table(run_set).only(*PRINTED)

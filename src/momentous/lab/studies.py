@@ -16,8 +16,7 @@ from momentous.lab.paper.theorem_table import theorem_table
 from momentous.lab.paper.tuning import tune as tune_method
 from momentous.lab.progress import StudyProgress
 from momentous.lab.report.documents import write_report
-from momentous.lab.report.tables import Table
-from momentous.lab.text import number
+from momentous.lab.text import Table, number
 
 TRIAL_ITERATIONS, SWEEP_COUNT = 50, 60  # of the demonstration
 DEMO_TITLE = "momentous: the demonstration"

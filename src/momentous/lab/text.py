@@ -1,14 +1,20 @@
-"""Numbers, counts and lists as text, for the terminal and for pages."""
+"""Numbers, counts, lists, tables and documents as text, for the terminal and for pages."""
 
+from __future__ import annotations
+
+import functools
 import math
-import re
-import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeVar
+
+from momentous.io.optional import require
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 T = TypeVar("T")
-WIDTH = 110  # of lines of prose
-NUMBER = re.compile(r"[-+]?[\d.,]+(e[-+]?\d+)?( (ms|s|min|h))?$|-?$|-?inf$|nan$")
+NOTHING = "-"
 
 
 def seconds(time: float) -> str:
@@ -34,17 +40,12 @@ def number(value: object) -> str:
         return f"{value:,.4g}"
     if isinstance(value, int | float):
         return f"{value:,.0f}"
-    return "-" if value is None else str(value)
+    return NOTHING if value is None else str(value)
 
 
 def ratio(value: float | None) -> str:
     """A ratio of costs, or a dash where there is nothing to compare."""
-    return "-" if value is None or math.isnan(value) else f"{value:.3g}"
-
-
-def share(part: int, whole: int) -> str:
-    """A part of a whole in per cent, or a dash where there is no whole."""
-    return f"{100 * part / whole:.0f} %" if whole else "-"
+    return NOTHING if value is None or math.isnan(value) else f"{value:.3g}"
 
 
 def and_list(items: Sequence[str], none: str = "none") -> str:
@@ -59,47 +60,61 @@ def count_of(number: int, thing: str) -> str:
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
-# --- Markdown -------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Table:
+    """Headings, and lines of as many cells; the first cell names the line."""
+
+    title: str
+    headings: list[str]
+    lines: list[list[str]]
+    words: tuple[str, ...] = ()  # headings of the columns that hold words
+
+    @classmethod
+    def of(
+        cls, title: str, headings: list[str], lines: list[list[str]], words: Sequence[str] = ()
+    ) -> Table:
+        """A table without the columns that would hold nothing but dashes, equal lines once."""
+        unique = [list(line) for line in dict.fromkeys(map(tuple, lines))]
+        kept = [h for i, h in enumerate(headings) if any(line[i] != NOTHING for line in unique)]
+        return cls(title, headings, unique, (headings[0], *words)).only(*kept)
+
+    @classmethod
+    def of_items(
+        cls, kind: str, items: Mapping[str, T], columns: Mapping[str, Callable[[T], str]]
+    ) -> Table:
+        """A line per item: its name under ``kind``, then what each column says of it."""
+        lines = [[name, *(cell(item) for cell in columns.values())] for name, item in items.items()]
+        return cls.of(kind, [kind, *columns], lines)
+
+    def only(self, *headings: str) -> Table:
+        """Only these columns, as far as they are there."""
+        kept = [i for i, heading in enumerate(self.headings) if heading in headings]
+        lines = [[line[i] for i in kept] for line in self.lines]
+        return replace(self, headings=[self.headings[i] for i in kept], lines=lines)
+
+    @property
+    def markdown(self) -> str:
+        """The table in Markdown; cells may hold anything."""
+        rule = ["---" if heading in self.words else "---:" for heading in self.headings]
+        # A bar would end a cell, a new line the table.
+        lines = [[" ".join(cell.split()).replace("|", "\\|") for cell in line]
+                 for line in (self.headings, rule, *self.lines)]  # fmt: skip
+        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def prose(text: str, bullet: str = "") -> str:
-    """A paragraph, or an item of a list, in lines that are not too long."""
-    wrapper = textwrap.TextWrapper(WIDTH, bullet, " " * len(bullet))
-    wrapper.break_long_words = wrapper.break_on_hyphens = False
-    return wrapper.fill(" ".join(text.split()))
+def render(template: str, **context: object) -> str:
+    """A document from one of our templates; in HTML every value is escaped."""
+    return _environment().get_template(template).render(context)
 
 
-def details(title: str, text: str) -> Iterator[str]:
-    """Paragraphs of Markdown that are shown when a reader clicks on the title."""
-    yield f"<details><summary>{title}</summary>"
-    yield text
-    yield "</details>"
-
-
-def markdown_table(
-    headings: Sequence[str], lines: Iterable[Sequence[str]], *, left: int | None = None
-) -> str:
-    """A table whose cells may hold anything.
-
-    The first ``left`` columns are aligned to the left and the others to the right; by default
-    columns of numbers are to the right.
-    """
-    rows = [[_cell(cell) for cell in line] for line in lines]
-    columns = zip(*rows, strict=True) if rows else ((),) * len(headings)
-    rule = [
-        "---:" if (all(map(NUMBER.match, column)) if left is None else i >= left) else "---"
-        for i, column in enumerate(columns)
-    ]
-    cells = [[_cell(cell) for cell in headings], rule, *rows]
-    return "\n".join("| " + " | ".join(row) + " |" for row in cells)
-
-
-def table_of(kind: str, items: Mapping[str, T], columns: Mapping[str, Callable[[T], str]]) -> str:
-    """A table with a line per item: its name under ``kind``, then what each column says of it."""
-    lines = [[name, *(cell(item) for cell in columns.values())] for name, item in items.items()]
-    return markdown_table([kind, *columns], lines, left=1)
-
-
-def _cell(text: str) -> str:
-    """A cell of a table: a bar would end it, a new line the table."""
-    return " ".join(text.split()).replace("|", "\\|")
+@functools.cache
+def _environment() -> Environment:
+    jinja2 = require("jinja2", "app", "A page")
+    environment: Environment = jinja2.Environment(
+        loader=jinja2.PackageLoader(__package__),
+        autoescape=jinja2.select_autoescape(["html"]),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment

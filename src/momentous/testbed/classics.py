@@ -4,6 +4,8 @@ The starts are a minimiser plus standard Gaussian noise, as in the experiments o
 "Universal heavy-ball method for nonconvex optimization under Hölder continuous Hessians" (2025).
 """
 
+from collections.abc import Callable
+
 import numpy as np
 from array_api_compat import array_namespace
 
@@ -29,14 +31,7 @@ def rosenbrock(dimension: int = 2, rng: Rng = 0) -> Problem:
         return _overlap(-400.0 * (dhead * bend + head * dbend) + 2.0 * dhead, 200.0 * dbend)
 
     minimiser = np.ones(dimension)
-    return Problem(
-        name=f"rosenbrock-{dimension}",
-        start=_near(minimiser, rng),
-        value_and_gradient=value_and_gradient,
-        hessian_product=hessian_product,
-        minimum=0.0,
-        minimiser=minimiser,
-    )
+    return _problem(f"rosenbrock-{dimension}", minimiser, rng, value_and_gradient, hessian_product)
 
 
 def dixon_price(dimension: int = 10, rng: Rng = 0) -> Problem:
@@ -66,14 +61,7 @@ def dixon_price(dimension: int = 10, rng: Rng = 0) -> Problem:
         return first + _overlap(-2.0 * i * dbend, 8.0 * i * (dbend * tail + bend * dtail))
 
     minimiser = np.exp2(np.exp2(1.0 - np.arange(1.0, dimension + 1.0)) - 1.0)
-    return Problem(
-        name=f"dixon-price-{dimension}",
-        start=_near(minimiser, rng),
-        value_and_gradient=value_and_gradient,
-        hessian_product=hessian_product,
-        minimum=0.0,
-        minimiser=minimiser,
-    )
+    return _problem(f"dixon-price-{dimension}", minimiser, rng, value_and_gradient, hessian_product)
 
 
 def powell(dimension: int = 8, rng: Rng = 0) -> Problem:
@@ -107,14 +95,7 @@ def powell(dimension: int = 8, rng: Rng = 0) -> Problem:
         return assemble(2.0 * dp, 10.0 * dq, 12.0 * s**2 * ds, 120.0 * t**2 * dt)
 
     minimiser = np.zeros(dimension)
-    return Problem(
-        name=f"powell-{dimension}",
-        start=_near(minimiser, rng),
-        value_and_gradient=value_and_gradient,
-        hessian_product=hessian_product,
-        minimum=0.0,
-        minimiser=minimiser,
-    )
+    return _problem(f"powell-{dimension}", minimiser, rng, value_and_gradient, hessian_product)
 
 
 def qing(dimension: int = 10, rng: Rng = 0) -> Problem:
@@ -136,14 +117,7 @@ def qing(dimension: int = 10, rng: Rng = 0) -> Problem:
         return (12.0 * x**2 - 4.0 * i) * v
 
     minimiser = np.sqrt(i)
-    return Problem(
-        name=f"qing-{dimension}",
-        start=_near(minimiser, rng),
-        value_and_gradient=value_and_gradient,
-        hessian_product=hessian_product,
-        minimum=0.0,
-        minimiser=minimiser,
-    )
+    return _problem(f"qing-{dimension}", minimiser, rng, value_and_gradient, hessian_product)
 
 
 def _overlap(head: Array, tail: Array) -> Array:
@@ -153,8 +127,22 @@ def _overlap(head: Array, tail: Array) -> Array:
     return xp.concat([head, none]) + xp.concat([none, tail])
 
 
-def _near(minimiser: Vector, rng: Rng) -> Vector:
-    return minimiser + np.random.default_rng(rng).standard_normal(minimiser.size)
+def _problem(
+    name: str,
+    minimiser: Vector,
+    rng: Rng,
+    value_and_gradient: Callable[[Array], tuple[Array, Array]],
+    hessian_product: Callable[[Array, Array], Array],
+) -> Problem:
+    """A function whose minimum is 0, started near a point where it is attained."""
+    return Problem(
+        name=name,
+        start=minimiser + np.random.default_rng(rng).standard_normal(minimiser.size),
+        value_and_gradient=value_and_gradient,
+        hessian_product=hessian_product,
+        minimum=0.0,
+        minimiser=minimiser,
+    )
 
 
 def _check(fits: bool, demand: str, dimension: int) -> None:

@@ -7,7 +7,7 @@ linear maps inherit Lipschitz constants from them.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -80,6 +80,18 @@ def _sech_squared(t: Array) -> Array:
     return 4.0 * _sigmoid(2.0 * t) * _sigmoid(-2.0 * t)
 
 
+_COSINE = Loss(
+    name="cosine",
+    value=_cos,
+    slope=lambda t: -_sin(t),
+    curvature=lambda t: -_cos(t),
+    least_curvature=-1.0,
+    greatest_curvature=1.0,
+    third_bound=1.0,
+    fourth_bound=1.0,
+    infimum=-1.0,
+    minimiser=math.pi,
+)
 _TABLE = (
     Loss(
         name="geman-mcclure",  # t^2 / (1 + t^2), the "smoothed biweight" of Carmon et al. (2017)
@@ -153,18 +165,7 @@ _TABLE = (
         third_bound=4.0 * math.sqrt(3.0) / 9.0,
         fourth_bound=2.0,
     ),
-    Loss(
-        name="cosine",
-        value=_cos,
-        slope=lambda t: -_sin(t),
-        curvature=lambda t: -_cos(t),
-        least_curvature=-1.0,
-        greatest_curvature=1.0,
-        third_bound=1.0,
-        fourth_bound=1.0,
-        infimum=-1.0,
-        minimiser=math.pi,
-    ),
+    _COSINE,
     Loss(
         name="flat-bottom",  # t^4 / (1 + t^4): no curvature at its minimum
         value=lambda t: t**4 * _quartic_bell(t),
@@ -175,17 +176,8 @@ _TABLE = (
         third_bound=11.061324578438,
         fourth_bound=64.3125,
     ),
-    Loss(
-        name="hill",  # 1 + cos(t): a strict maximum at 0
-        value=lambda t: 2.0 * _cos(0.5 * t) ** 2,  # no cancellation near the minimum
-        slope=lambda t: -_sin(t),
-        curvature=lambda t: -_cos(t),
-        least_curvature=-1.0,
-        greatest_curvature=1.0,
-        third_bound=1.0,
-        fourth_bound=1.0,
-        minimiser=math.pi,
-    ),
+    # 1 + cos(t): a strict maximum at 0; no cancellation near the minimum.
+    replace(_COSINE, name="hill", value=lambda t: 2.0 * _cos(0.5 * t) ** 2, infimum=0.0),
     Loss(
         name="flat-hill",  # 1 - sin(t/2)^4: a maximum at 0 without curvature, strict minima at pi
         value=lambda t: _cos(0.5 * t) ** 2 * (1.0 + _sin(0.5 * t) ** 2),

@@ -6,7 +6,7 @@ import shutil
 import pytest
 from test_report_page import a_study
 
-from momentous.lab.report.page import write_page
+from momentous.lab.report.documents import write_page
 
 webdriver = pytest.importorskip("selenium.webdriver")
 pytest.importorskip("plotly")

@@ -16,8 +16,8 @@ from momentous.core.status import EventKind
 from momentous.lab.paper.results import EARLY, Bound, Claim, Growth, RunSet, Study, Verdict
 from momentous.lab.paper.runs import PaperRunInfo
 from momentous.lab.record import Ended, Outcome, RunRecord
+from momentous.lab.report.documents import DRAW_SCRIPT, write_page
 from momentous.lab.report.figures import STRETCHES, styles
-from momentous.lab.report.page import DRAW_SCRIPT, write_page
 from momentous.lab.report.plots import MARKS, WINDOW, X_AXES, Y_AXES
 
 pytest.importorskip("plotly")
@@ -170,7 +170,8 @@ def page(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def _short_script(page, monkeypatch):
     """All pages but that of the fixture have another script in place of Plotly's five megabytes."""
-    monkeypatch.setattr("momentous.lab.report.page._plotly_script", lambda: "const Plotly = null;")
+    script = "momentous.lab.report.documents._plotly_script"
+    monkeypatch.setattr(script, lambda: "const Plotly = null;")
 
 
 # --- one file, and nothing from outside ---

@@ -1,14 +1,14 @@
 """The scoreboards, of functions and of descent maps: the runs, their table, and its page."""
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from momentous.io.atomic import write_text
-from momentous.lab.compare import function_page, map_page
 from momentous.lab.compare.accelerations import ACCELERATIONS
+from momentous.lab.compare.page import Board, page
 from momentous.lab.compare.problems import AnyEntry
 from momentous.lab.compare.profiles import MEASURES, plot_profiles
 from momentous.lab.compare.runner import compare
@@ -23,16 +23,12 @@ SEPARATE_UP_TO = 10_000  # variables
 NOT_SEPARATE = "cutest"
 
 
-@dataclass(frozen=True)
-class Scoreboard:
+@dataclass(frozen=True, kw_only=True)
+class Scoreboard(Board):
     """All solvers on a list of problems, and the page about it."""
 
-    name: str  # of the table and the page, without suffixes
-    picture: str
-    ours: str
     methods: tuple[str, ...]
-    page: Callable[[Sequence[Row], str], str]  # of the rows and the name of the picture
-    measures: tuple[str, ...]  # of the panels of the picture
+    measures: tuple[str, ...] = tuple(MEASURES)  # of the panels of the picture
 
     def run(
         self,
@@ -85,7 +81,7 @@ class Scoreboard:
             evaluations_from=apart or None,
         )  # fmt: skip
         path = out / f"{self.name}.md"
-        write_text(path, self.page(rows, self.picture))
+        write_text(path, page(self, rows))
         return path
 
     def _require_known(self, names: Iterable[str]) -> None:
@@ -98,22 +94,27 @@ class Scoreboard:
 
 FUNCTIONS = Scoreboard(
     name="scoreboard",
+    title="Scoreboard",
+    command="momentous scoreboard",
     picture="scoreboard-profiles.png",
-    ours=function_page.OURS,
+    ours="auto",
+    baseline="scipy:l-bfgs-b",
     methods=(
-        function_page.OURS,
+        "auto",
         *(name for name, cls in REGISTRY.items() if cls is not AUTO),
         *OUTSIDE_SOLVERS,
     ),
-    page=function_page.page,
-    measures=tuple(MEASURES),
 )
 MAPS = Scoreboard(
     name="map-scoreboard",
+    title="Descent maps: `accelerate` and other accelerations",
+    command="momentous scoreboard --maps",
     picture="map-scoreboard.png",
-    ours=map_page.OURS,
+    ours="accelerate",
+    baseline="plain",
+    noun="descent map",
+    cost="maps",
     methods=tuple(ACCELERATIONS),
-    page=map_page.page,
     measures=("gradients", "evaluations", "time"),
 )
 

@@ -106,15 +106,6 @@ def halves(rows: Iterable[Row]) -> dict[str, list[Row]]:
     }
 
 
-def shares(rows: Iterable[Row], measure: str, method: str, of: str) -> dict[str, float]:
-    """The cost of a method over that of another one, by problem; infinite where unsolved."""
-    return {
-        problem: line[method] / line[of]
-        for problem, line in costs(rows, measure).items()
-        if method in line and line.get(of, 0.0) > 0
-    }
-
-
 def median(ratios: dict[str, float]) -> float | None:
     """None where there is nothing to take it of."""
     return statistics.median(ratios.values()) if ratios else None
@@ -179,4 +170,4 @@ def methods_of(rows: Iterable[Row]) -> list[str]:
 
 def heuristics(rows: Iterable[Row]) -> list[str]:
     """The methods of the table that guarantee nothing, outside solvers among them."""
-    return list(dict.fromkeys(row.method for row in rows if row.guarantee == "none"))
+    return methods_of(row for row in rows if row.guarantee == "none")

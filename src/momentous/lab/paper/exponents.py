@@ -21,18 +21,17 @@ from momentous.lab.paper.results import Growth
 from momentous.lab.progress import OnPart, announce_each, ignore_part
 from momentous.testbed import Problem, nested_chain
 
-FULL = (3, (0.0025, 0.0013, 0.0007, 0.00036, 0.0002, 0.0001))
-QUICK = (1, (0.0025, 0.001))
-"""Number of potentials, and the values of mu.
-
-For larger mu, L = 4 + 181 mu would change along with mu, and from 0.0028 on the heavy ball by
+MUS = (0.0025, 0.0013, 0.0007, 0.00036, 0.0002, 0.0001)
+"""For larger mu, L = 4 + 181 mu would change along with mu, and from 0.0028 on the heavy ball by
 theory would need a theta above the 1/10 that Theorem 4 allows, whatever the tolerance.
 """
 
 MOST_ITERATIONS = 1_000_000
 
 
-def growth_with_difficulty(*, quick: bool = False, on_part: OnPart = ignore_part) -> list[Growth]:
+def growth_with_difficulty(
+    length: int = 3, mus: Sequence[float] = MUS, *, on_part: OnPart = ignore_part
+) -> list[Growth]:
     """Gradients until the gradient norm is mu/4 on nested chains, with the exponent fitted to them.
 
     Theory gives the exponent 1 for gradient descent and 1/2 for RAGD, RHB, AdaRAGD and AdaRHB with
@@ -43,10 +42,9 @@ def growth_with_difficulty(*, quick: bool = False, on_part: OnPart = ignore_part
     No method whose iterates stay in the span of gradients gets by with fewer than
     `fewest_gradients`.
 
-    There is one `Growth` for each method; NaN stands for a run that did not get there.  ``quick``:
-    fewer, easier chains, a few seconds.  ``on_part`` as in `theorem_table`.
+    The chains have so many potentials.  There is one `Growth` for each method; NaN stands for a run
+    that did not get there.  ``on_part`` as in `theorem_table`.
     """
-    length, mus = QUICK if quick else FULL
     chains = [nested_chain(length, mu) for mu in mus]
     counted: dict[str, list[float]] = {}
     parts = [

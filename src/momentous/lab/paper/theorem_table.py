@@ -8,7 +8,7 @@ such that it is not.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -25,33 +25,23 @@ from momentous.testbed import Problem
 Part = tuple[str, Callable[[], list[Bound]]]
 
 
-def theorem_table(*, quick: bool = False, on_part: OnPart = ignore_part) -> list[Bound]:
-    """Every quantity that Theorems 1 to 5 and Remark 2 bound, measured, in that order.
+def theorem_table(
+    parts: Sequence[Part] | None = None, *, on_part: OnPart = ignore_part
+) -> list[Bound]:
+    """Every quantity that the parts measure, in their order; by default `all_parts`.
 
-    An infinite ``measured`` is that of a run that did not end by its own rule.  ``quick``: fewer
-    functions, shorter epochs (larger eps) and fewer seeds, a few seconds.  ``on_part(done, total,
-    title)``: so many of the parts are done, that one comes next.
+    An infinite ``measured`` is that of a run that did not end by its own rule.  ``on_part(done,
+    total, title)``: so many of the parts are done, that one comes next.
     """
     bounds: list[Bound] = []
-    for measure in announce_each(on_part, _quick_parts() if quick else _full_parts()):
+    for measure in announce_each(on_part, all_parts() if parts is None else parts):
         bounds += measure()
     return bounds
 
 
-def _quick_parts() -> list[Part]:
-    chain, losses = testbed.nested_chain(2, 0.1), _losses(30)
-    return [
-        *_parts("Theorem 1", check_fixed, RAGD, [(chain, 8), (losses, 8), (losses, 3.5)]),
-        *_parts("Theorem 2", check_adaptive, AdaRAGD, [(chain, 8), (losses, 8)]),
-        *_escapes([(testbed.saddle(2, 2), 0.05)], seeds=5),
-        *_parts("Theorem 4", check_fixed, RHB, [(chain, 10), (losses, 10), (losses, 12.6)]),
-        *_parts("Theorem 5", check_adaptive, AdaRHB, [(chain, 10), (losses, 10)]),
-        *_parts("Remark 2", check_guessed, AdaRAGD, [(chain, 8), (losses, 8)]),
-    ]
-
-
-def _full_parts() -> list[Part]:
-    losses = _losses(100)
+def all_parts() -> list[Part]:
+    """Theorems 1 to 5 and Remark 2, on functions that differ in what makes them hard."""
+    losses = sum_of_losses(100)
     functions = [
         testbed.nested_chain(4, 0.1),
         testbed.nested_chain(4, 0.01),
@@ -60,23 +50,23 @@ def _full_parts() -> list[Part]:
         _displaced(_mixed_saddle()),
     ]
     twenty: list[tuple[Problem, float]] = [(function, 20) for function in functions]
-    escapes = [
+    saddles = [
         (testbed.saddle(2, 2), 0.05),
         (_mixed_saddle(), 0.05),
         (testbed.rotated(testbed.saddle(10, 10)), 0.01),
         (testbed.flat_saddle(3, 2), 0.05),
     ]
     return [
-        *_parts("Theorem 1", check_fixed, RAGD, [*twenty, (losses, 12.6)]),
-        *_parts("Theorem 2", check_adaptive, AdaRAGD, [*twenty, (losses, 12.6)]),
-        *_escapes(escapes, seeds=20),
-        *_parts("Theorem 4", check_fixed, RHB, [*twenty, (losses, 12.6)]),
-        *_parts("Theorem 5", check_adaptive, AdaRHB, [*twenty, (losses, 12.6)]),
-        *_parts("Remark 2", check_guessed, AdaRAGD, twenty),
+        *parts_of("Theorem 1", check_fixed, RAGD, [*twenty, (losses, 12.6)]),
+        *parts_of("Theorem 2", check_adaptive, AdaRAGD, [*twenty, (losses, 12.6)]),
+        *escapes(saddles, seeds=20),
+        *parts_of("Theorem 4", check_fixed, RHB, [*twenty, (losses, 12.6)]),
+        *parts_of("Theorem 5", check_adaptive, AdaRHB, [*twenty, (losses, 12.6)]),
+        *parts_of("Remark 2", check_guessed, AdaRAGD, twenty),
     ]
 
 
-def _losses(dimension: int) -> Problem:
+def sum_of_losses(dimension: int) -> Problem:
     """A sum of Geman-McClure losses in which no coordinate is special; L and rho are exact."""
     weights = np.linspace(1.0, 0.3, dimension)
     return _displaced(testbed.rotated(testbed.separable("geman-mcclure", weights, 1.0)))
@@ -92,12 +82,13 @@ def _displaced(problem: Problem) -> Problem:
     return replace(problem, name=f"{problem.name}, displaced", start=problem.start + shift)
 
 
-def _parts(
+def parts_of(
     theorem: str,
     check: Callable[..., list[Bound]],
     method: type[FixedRadius | AdaptiveRadius],
     on: list[tuple[Problem, float]],
 ) -> list[Part]:
+    """A theorem on functions, each with the 1/theta that eps is chosen for."""
     return [
         (
             f"{theorem}: {method.name} on {problem.name}",
@@ -107,7 +98,8 @@ def _parts(
     ]
 
 
-def _escapes(on: list[tuple[Problem, float]], seeds: int) -> list[Part]:
+def escapes(on: list[tuple[Problem, float]], seeds: int) -> list[Part]:
+    """Theorem 3 on functions, each with its eps."""
     return [
         (
             f"Theorem 3: perturbed-ragd on {problem.name}, {seeds} seeds",

@@ -4,46 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from momentous.core.status import RESTARTS, EventKind
 from momentous.lab.paper.results import EARLY, Bound, Growth, RunSet
 from momentous.lab.paper.runs import PaperRun
 from momentous.lab.paper.tuning import RISE_ALLOWED
-from momentous.lab.text import number, ratio, seconds
+from momentous.lab.text import NOTHING, Table, number, ratio, seconds
 
-NOTHING = "-"
 TUNING_NOTE = (
     "A run is unstable if it ends before its time, climbs above its start (but in an epoch that "
     "the method itself discards), or ends above its lowest value by more than "
     f"{100 * RISE_ALLOWED:g} % of the decrease that it has made; then the next smaller step is "
     "run, and that is shown."
 )
-
-
-@dataclass(frozen=True)
-class Table:
-    """Headings, and lines of as many cells; the first cell names the line."""
-
-    title: str
-    headings: list[str]
-    lines: list[list[str]]
-    words: tuple[str, ...] = ()  # headings of the columns that hold words
-
-    @classmethod
-    def of(
-        cls, title: str, headings: list[str], lines: list[list[str]], words: Sequence[str] = ()
-    ) -> Table:
-        """A table without the columns that would hold nothing but dashes, equal lines once."""
-        unique = [list(line) for line in dict.fromkeys(map(tuple, lines))]
-        kept = [h for i, h in enumerate(headings) if any(line[i] != NOTHING for line in unique)]
-        return cls(title, headings, unique, (headings[0], *words)).only(*kept)
-
-    def only(self, *headings: str) -> Table:
-        """Only these columns, as far as they are there."""
-        kept = [i for i, heading in enumerate(self.headings) if heading in headings]
-        lines = [[line[i] for i in kept] for line in self.lines]
-        return replace(self, headings=[self.headings[i] for i in kept], lines=lines)
 
 
 def results_table(run_set: RunSet) -> Table:

@@ -25,9 +25,7 @@ def sinkhorn(rows: int, columns: int, entropy: float = 0.02, rng: Rng = 0) -> Ma
         return g - g.mean(), -float(f.mean() + x.mean())
 
     return MapProblem(
-        name=f"sinkhorn-{rows}x{columns}-{entropy:g}",
-        start=np.zeros(columns),
-        step_and_value=both,
+        name=f"sinkhorn-{rows}x{columns}-{entropy:g}", start=np.zeros(columns), step_and_value=both
     )
 
 
@@ -66,34 +64,5 @@ def tensor_factors(size: int, rank: int, collinearity: float = 0.9, rng: Rng = 0
         return 0.5 * float(np.sum(rest * rest)) + 0.5 * ridge * float(x @ x)
 
     return MapProblem(
-        name=f"tensor-{n}-{r}-{collinearity:g}",
-        start=rng.random(3 * n * r),
-        step=step,
-        value=value,
-    )
-
-
-def lloyd(observations: int, dimension: int, parts: int, rng: Rng = 0) -> MapProblem:
-    """k-means: S. Lloyd's step (1957).  The objective has kinks; the iteration ends by itself."""
-    rng = np.random.default_rng(rng)
-    d, k = dimension, parts
-    centres = 1.5 * rng.standard_normal((k, d))
-    points = centres[rng.integers(k, size=observations)] + rng.standard_normal((observations, d))
-    squares = np.sum(points * points, axis=1)
-
-    def both(x: Vector) -> tuple[Vector, float]:
-        y = x.reshape(k, d)
-        away = squares[:, None] - 2.0 * (points @ y.T) + np.sum(y * y, axis=1)
-        label = np.argmin(away, axis=1)
-        value = float(away[np.arange(observations), label].mean())
-        sizes = np.bincount(label, minlength=k)
-        sums = np.zeros((k, d))
-        np.add.at(sums, label, points)
-        # A centre without points stays where it is.
-        return np.where(sizes[:, None] > 0, sums / np.maximum(sizes, 1)[:, None], y).ravel(), value
-
-    return MapProblem(
-        name=f"lloyd-{observations}x{d}-{k}",
-        start=points[rng.choice(observations, k, replace=False)].ravel(),
-        step_and_value=both,
+        name=f"tensor-{n}-{r}-{collinearity:g}", start=rng.random(3 * n * r), step=step, value=value
     )

@@ -1,4 +1,4 @@
-"""EM steps: mixtures, latent classes, factor analysis, the multivariate t distribution.
+"""EM steps: mixtures, k-means, latent classes, factor analysis, the multivariate t distribution.
 
 The objective is minus the log likelihood per observation.  It falls out of the first half of the
 step, so that a map brings the value at the point that it was given.  All these steps are those of
@@ -47,11 +47,7 @@ def poisson_mixture() -> MapProblem:
         return image, -float(share @ total)
 
     start = np.array([math.log(0.3 / 0.7), math.log(1.0), math.log(2.5)])
-    return MapProblem(
-        name="poisson-mixture-3",
-        start=start,
-        step_and_value=both,
-    )
+    return MapProblem(name="poisson-mixture-3", start=start, step_and_value=both)
 
 
 def gaussian_mixture(
@@ -94,9 +90,7 @@ def gaussian_mixture(
     spread = np.linalg.cholesky(np.cov(points.T, bias=True).reshape(d, d))
     start = join(np.full(k, 1 / k), centres, np.broadcast_to(spread, (k, d, d)).copy())
     return MapProblem(
-        name=f"gaussian-mixture-{observations}x{d}-{k}",
-        start=start,
-        step_and_value=_guard(both),
+        name=f"gaussian-mixture-{observations}x{d}-{k}", start=start, step_and_value=_guard(both)
     )
 
 
@@ -104,25 +98,51 @@ def soft_means(
     observations: int, dimension: int, parts: int, spread: float = 1.0, rng: Rng = 0
 ) -> MapProblem:
     """Soft k-means: equal weights and one known variance, only the centres are looked for."""
-    rng = np.random.default_rng(rng)
-    d, k = dimension, parts
-    centres = 2.0 * rng.standard_normal((k, d))
-    points = centres[rng.integers(k, size=observations)] + rng.standard_normal((observations, d))
-    squares = np.sum(points * points, axis=1)
+    points, start, distances = _clouds(observations, dimension, parts, 2.0, rng)
 
     def both(x: Vector) -> tuple[Vector, float]:
-        y = x.reshape(k, d)
-        away = squares[:, None] - 2.0 * (points @ y.T) + np.sum(y * y, axis=1)
-        logs = away * (-0.5 / spread**2)
+        logs = distances(x.reshape(start.shape)) * (-0.5 / spread**2)
         total = logsumexp(logs, axis=1)
         part = np.exp(logs - total[:, None])
         return (part.T @ points / part.sum(axis=0)[:, None]).ravel(), -float(total.mean())
 
-    return MapProblem(
-        name=f"soft-means-{observations}x{d}-{k}",
-        start=points[rng.choice(observations, k, replace=False)].ravel(),
-        step_and_value=_guard(both),
-    )
+    name = f"soft-means-{observations}x{dimension}-{parts}"
+    return MapProblem(name=name, start=start.ravel(), step_and_value=_guard(both))
+
+
+def lloyd(observations: int, dimension: int, parts: int, rng: Rng = 0) -> MapProblem:
+    """k-means: S. Lloyd's step (1957).  The objective has kinks; the iteration ends by itself."""
+    points, start, distances = _clouds(observations, dimension, parts, 1.5, rng)
+
+    def both(x: Vector) -> tuple[Vector, float]:
+        y = x.reshape(start.shape)
+        away = distances(y)
+        label = np.argmin(away, axis=1)
+        value = float(away[np.arange(observations), label].mean())
+        sizes = np.bincount(label, minlength=parts)
+        sums = np.zeros_like(y)
+        np.add.at(sums, label, points)
+        # A centre without points stays where it is.
+        return np.where(sizes[:, None] > 0, sums / np.maximum(sizes, 1)[:, None], y).ravel(), value
+
+    name = f"lloyd-{observations}x{dimension}-{parts}"
+    return MapProblem(name=name, start=start.ravel(), step_and_value=both)
+
+
+def _clouds(
+    observations: int, dimension: int, parts: int, apart: float, rng: Rng
+) -> tuple[Matrix, Matrix, Callable[[Matrix], Matrix]]:
+    """Points around centres, some of them to start from, and squared distances to such centres."""
+    rng = np.random.default_rng(rng)
+    centres = apart * rng.standard_normal((parts, dimension))
+    label = rng.integers(parts, size=observations)
+    points = centres[label] + rng.standard_normal((observations, dimension))
+    squares = np.sum(points * points, axis=1)
+
+    def distances(y: Matrix) -> Matrix:
+        return np.asarray(squares[:, None] - 2.0 * (points @ y.T) + np.sum(y * y, axis=1))
+
+    return points, points[rng.choice(observations, parts, replace=False)], distances
 
 
 def latent_classes(observations: int, questions: int, classes: int, rng: Rng = 0) -> MapProblem:
@@ -153,9 +173,7 @@ def latent_classes(observations: int, questions: int, classes: int, rng: Rng = 0
 
     start = np.concatenate([np.zeros(k), rng.standard_normal(k * q)])
     return MapProblem(
-        name=f"latent-classes-{observations}x{q}-{k}",
-        start=start,
-        step_and_value=_guard(both),
+        name=f"latent-classes-{observations}x{q}-{k}", start=start, step_and_value=_guard(both)
     )
 
 
@@ -189,11 +207,7 @@ def factor_analysis(variables: int, factors: int, rng: Rng = 0) -> MapProblem:
         return np.concatenate([new.ravel(), np.log(psi)]), float(value)
 
     start = np.concatenate([rng.standard_normal(p * q), np.log(np.diag(S))])
-    return MapProblem(
-        name=f"factor-analysis-{p}-{q}",
-        start=start,
-        step_and_value=_guard(both),
-    )
+    return MapProblem(name=f"factor-analysis-{p}-{q}", start=start, step_and_value=_guard(both))
 
 
 def student(observations: int, dimension: int, freedom: float = 1.0, rng: Rng = 0) -> MapProblem:

@@ -59,16 +59,10 @@ def nonnegative_factors(
             value = float(np.sum(fit - xlogy(X, fit) + xlogy(X, X) - X)) / size
         return value if math.isfinite(value) else math.inf
 
-    steps: JsonObject = {
-        "squared": (squared_step, squared_value),
-        "kl": (kl_step, kl_value),
-    }
+    steps: JsonObject = {"squared": (squared_step, squared_value), "kl": (kl_step, kl_value)}
     step, value = steps[loss]
     return MapProblem(
-        name=f"nmf-{loss}-{m}x{n}-{r}",
-        start=rng.random((m + n) * r) + 0.1,
-        step=step,
-        value=value,
+        name=f"nmf-{loss}-{m}x{n}-{r}", start=rng.random((m + n) * r) + 0.1, step=step, value=value
     )
 
 
@@ -176,12 +170,7 @@ def bradley_terry(players: int, rounds: int, rng: Rng = 0) -> MapProblem:
             / total
         )
 
-    return MapProblem(
-        name=f"bradley-terry-{n}",
-        start=np.zeros(n),
-        step=step,
-        value=value,
-    )
+    return MapProblem(name=f"bradley-terry-{n}", start=np.zeros(n), step=step, value=value)
 
 
 def scaling(points: int, dimension: int = 2, noise: float = 0.1, rng: Rng = 0) -> MapProblem:
@@ -208,9 +197,7 @@ def scaling(points: int, dimension: int = 2, noise: float = 0.1, rng: Rng = 0) -
         return new.ravel(), value
 
     return MapProblem(
-        name=f"scaling-{n}x{d}",
-        start=rng.standard_normal(n * d),
-        step_and_value=both,
+        name=f"scaling-{n}x{d}", start=rng.standard_normal(n * d), step_and_value=both
     )
 
 

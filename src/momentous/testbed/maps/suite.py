@@ -9,11 +9,12 @@ from momentous.testbed.suite import Entry, split
 def map_suite() -> list[Entry[MapProblem]]:
     """The maps in a fixed order, half of them held back from choosing defaults by."""
     # Here: they load scipy.special, which those who only compare functions need not wait for.
-    from momentous.testbed.maps.alternating import lloyd, sinkhorn, tensor_factors
+    from momentous.testbed.maps.alternating import sinkhorn, tensor_factors
     from momentous.testbed.maps.expectation import (
         factor_analysis,
         gaussian_mixture,
         latent_classes,
+        lloyd,
         poisson_mixture,
         soft_means,
         student,
