@@ -20,11 +20,10 @@ What was tried and brought nothing, or not enough (JAX 0.10.2, two cores):
 - norms by one sum in three units, not by a maximum and a sum: 606 kernels of 685 (auto), in the
   same time: the sums of a program are compiled once;
 - ``optimization_barrier`` between formulas, so that they are not fused and alike: XLA takes the
-  barriers out before it fuses.
-
-Measured on a loop of three branches alone, and not yet tried here: the 10 numbers of a branch in
-one vector, stacked, take 0.65 of the time, and as a chain of selections by index 0.43 (0.69 and
-0.40 with 30).  Of loops that touch no more than about 1 kB XLA makes one kernel by itself.
+  barriers out before it fuses;
+- the numbers of a branch in one vector, which takes 0.4 to 0.7 of the time on a loop of three
+  branches alone: here 1.3 (ada-ragd) to 2.2 (auto) times the time, since reading a number from
+  the vector becomes a kernel of its own.
 
 JAX's own cache of compiled programs (``jax_compilation_cache_dir``) leaves tracing and lowering.
 """
