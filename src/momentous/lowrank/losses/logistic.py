@@ -57,8 +57,8 @@ class Logistic(Loss):
 
     def mean(self, ratings: Whole) -> float:
         """Log odds of +1, with half a label of each kind added: never infinite."""
-        ups = round(0.5 * ratings.nnz * (1.0 + ratings.mean)) + 0.5
-        return float(np.log(ups / (ratings.nnz + 1.0 - ups)))
+        ups = 0.5 * ratings.weight * (1.0 + ratings.mean) + 0.5
+        return float(np.log(ups / (ratings.weight + 1.0 - ups)))
 
     def default_ridge(self, ratings: Whole) -> float:
         """One number: labels have one unit."""

@@ -42,7 +42,8 @@ def explain(model: LowRankModel, row: Id, col: Id, n: int | None = None) -> Expl
     if n is not None:
         check_number("n", n, 1, whole=True)
     i, j = known_position(model.rows, row, "row"), known_position(model.cols, col, "column")
-    storage, loss = model.seen.by_row, model.loss
+    storage = model.seen.by_row
+    loss = model.loss.of(storage.values)
     own = slice(storage.starts[i], storage.starts[i + 1])
     others, values = storage.others[own], storage.values[own]
     features = model.col_factors.astype(np.float64)
@@ -55,7 +56,7 @@ def explain(model: LowRankModel, row: Id, col: Id, n: int | None = None) -> Expl
     offsets = model.mean + model.col_bias.astype(np.float64)
     _, slope, curvature = loss.entries(without_offset + offsets[others], values)
     curvature = np.broadcast_to(curvature, slope.shape)
-    weights = model.penalty.weights(np.array([others.size]), model.rank)[0]
+    weights = model.penalty.weights(storage.group_weights[i : i + 1], model.rank)[0]
     system = (of_entries.T * curvature) @ of_entries + np.diag(weights)
     if loss.dense_weight:
         system += loss.dense_weight * features.T @ features
