@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from tests.bounds.boxes import random_box
-from tests.helpers import LIBRARIES
 
 from momentous import Verdict, certify, minimize
 
@@ -77,8 +76,9 @@ def test_a_vertex_has_no_free_variable():
     assert "no variable is free" in found.message
 
 
-@pytest.mark.parametrize("library", [each for each in LIBRARIES if each.name != "jax"], ids=str)
 def test_what_minimize_finds_is_certified(library):
+    if "float64" not in library.dtypes:
+        pytest.skip(f"{library} has no double precision in these tests")
     problem = random_box(21)
     x0 = library.array(problem.start, "float64")
     found = minimize(problem.both, x0, jac=True, bounds=problem.bounds, tol=1e-9)

@@ -1030,3 +1030,10 @@ def test_a_run_goes_on_from_its_state_in_memory(method):
     for _ in range(5):
         next(part)
     assert_same(minimize(resume=part.state(), **options), whole)
+
+
+def test_a_checkpoint_resumed_with_other_bounds_names_them(tmp_path):
+    path, fun = tmp_path / "run.npz", lambda x: (float(np.sum(x**4)), 4 * x**3)
+    minimize(fun, np.ones(3), jac=True, checkpoint=path, max_iterations=3)
+    with pytest.raises(CheckpointError, match=r"give the bounds= or penalty= of its run"):
+        minimize(fun, np.ones(3), jac=True, resume=path, bounds=(0, 2))

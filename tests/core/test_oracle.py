@@ -332,6 +332,29 @@ def test_what_is_not_one_real_number_is_refused_as_value(value, words):
         minimize(lambda x: value, X0, jac=lambda x: np.zeros(3))
 
 
+def test_a_pair_without_jac_true_is_refused_with_the_way_out():
+    with pytest.raises(TypeError, match=r"one real number; if that is \(f, g\), pass jac=True"):
+        minimize(lambda x: (float(x @ x), 2 * x), np.ones(2), jac="2-point")
+
+
+def test_a_whole_number_beyond_all_floats_is_infinity():
+    result = minimize(lambda x: -(10**400), np.ones(2), jac=lambda x: 2 * x)
+    assert (result.success, result.message.split(";")[0]) == (False, "fun(x0) is -inf")
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ({"tol": np.array([1e-5])}, r"tol=array\(\[1.e-05\]\) must be a number >= 0"),
+        ({"jac": np.ones(2)}, r"jac=array\(\[1., 1.\]\) is not understood"),
+        ({"inner": 3}, r"inner=3 must be a function"),
+    ],
+)
+def test_an_option_of_the_wrong_kind_is_refused_by_name(option, words):
+    with pytest.raises((TypeError, ValueError), match=words):
+        minimize(lambda x: float(x @ x), np.ones(2), **({"jac": lambda x: 2 * x} | option))
+
+
 def test_a_complex_tensor_is_refused_as_value():
     torch = pytest.importorskip("torch")
     with pytest.raises((TypeError, ValueError), match=r"fun returned .*one real number"):

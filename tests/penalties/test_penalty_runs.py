@@ -318,6 +318,9 @@ def test_what_cannot_be_is_refused_in_words():
     for count in (D - 1, D + 1):
         with pytest.raises(ValueError, match=f"{count} labels, and x of shape .* has 25 entries"):
             minimize(fun, x0, jac=True, penalty=GroupL2(1.0, np.arange(count)))
+    for groups in ([[0, 1], [2, 3]], [[0, 1], [2]]):  # not read as labels of four entries
+        with pytest.raises(ValueError, match=r"lists in a list; give one label per entry"):
+            GroupL2(1.0, groups)
     with pytest.raises(ValueError, match="it must keep both"):
         minimize(fun, x0, jac=True, penalty=Longer())
     with pytest.raises(ValueError, match="inner="):

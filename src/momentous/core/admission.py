@@ -284,9 +284,13 @@ def scalar(raw: Unchecked, source: str) -> float:
         if isinstance(number, str | bytes | bytearray | complex) or kind.startswith(NO_NUMBERS):
             raise TypeError
         return float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
     except (TypeError, ValueError):
+        hint = "; if that is (f, g), pass jac=True" if isinstance(raw, tuple) else ""
         raise TypeError(
             f"{source} returned {raw!r} ({type(raw).__name__}); it must return one real number"
+            f"{hint}"
         ) from None
 
 

@@ -191,7 +191,7 @@ class RunState:
             now = f"{names[0]}={given.get(names[0])!s:.100}"
         raise CheckpointError(
             f"the checkpoint was written by {then}, not {now}; leave method and parameters out "
-            "to go on with those of the checkpoint"
+            "to go on with those of the checkpoint, and give the bounds= or penalty= of its run"
         )
 
     def counted_from_here(self) -> RunState:

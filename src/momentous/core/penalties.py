@@ -124,6 +124,11 @@ class GroupL2:
     def __post_init__(self) -> None:
         _check(self, "weight")
         if self.groups is not None:
+            if isinstance(self.groups, list | tuple) and any(map(np.ndim, self.groups)):
+                raise ValueError(
+                    f"GroupL2: groups={self.groups!r} are lists in a list; give one label per "
+                    "entry of x: [0, 0, 1] puts the first two entries into one group"
+                )
             labels = tuple(np.asarray(self.groups).reshape(-1).tolist())
             object.__setattr__(self, "groups", labels)
 

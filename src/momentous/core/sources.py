@@ -61,7 +61,10 @@ def _source_of(fun: Fun, jac: Jac, args: tuple[object, ...], space: Space) -> So
     if jac is True:
         return _Fused(fun, args, space)
     libraries = space.xp.__name__.split(".")
-    if jac == "autodiff" or (jac is None and not {"torch", "jax"}.isdisjoint(libraries)):
+    by_name = isinstance(jac, str)  # an array cannot be compared with a name
+    if (by_name and jac == "autodiff") or (
+        jac is None and not {"torch", "jax"}.isdisjoint(libraries)
+    ):
         return _Autodiff(fun, args, space)
     if jac is None or jac is False:
         warnings.warn(
@@ -72,8 +75,8 @@ def _source_of(fun: Fun, jac: Jac, args: tuple[object, ...], space: Space) -> So
             RuntimeWarning,
             stacklevel=levels_to_the_user(),
         )
-        jac = "2-point"
-    if jac in ("2-point", "3-point"):
+        jac, by_name = "2-point", True
+    if by_name and jac in ("2-point", "3-point"):
         return _Differences(fun, args, space, Differences(central=jac == "3-point"))
     raise ValueError(
         f"jac={jac!r} is not understood; pass a callable, True (fun returns (f, g)), 'autodiff', "

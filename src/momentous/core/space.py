@@ -119,6 +119,8 @@ class Space:
             local = self.inner
             self.inner = lambda a, b: self._totalled([local(a, b)])[0]
         if inner is not None:
+            if not callable(inner):
+                raise TypeError(f"inner={inner!r} must be a function: inner(a, b) -> float")
             self.inner = lambda a, b: float(inner(a, b))
 
     def compute(

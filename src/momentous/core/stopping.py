@@ -494,7 +494,7 @@ def overflows(square: float, largest: float) -> bool:
 def require(name: str, value: Unchecked, least: float = -math.inf, kind: str = "a number") -> None:
     """Refuse what is no number, text that looks like one included, or is too small."""
     try:
-        enough = bool(value >= least)
+        enough = bool(value >= least) and getattr(value, "ndim", 0) == 0
     except (TypeError, ValueError):  # text, a list
         enough = False
     if not enough:

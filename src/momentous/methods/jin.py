@@ -345,7 +345,7 @@ class JinAGD(Method[JinMemory]):
         message = (
             f"the gradient norm is {norm:.3g}, and {p.wait} iterations after a perturbation of "
             f"length {p.perturbation:.3g} the Hamiltonian has fallen by {fallen:.3g} only, less "
-            f"than {p.drop:.3g}"
+            f"than {max(p.drop, noise):.3g}"
         )
         numbers = {"grad_norm": norm, "fallen": fallen, "drop": p.drop, "tolerance": memory.tol}
         ending = by_own_rule(message, numbers, f"; lower eps={p.eps:.3g}")
