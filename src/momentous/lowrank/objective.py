@@ -199,7 +199,7 @@ class LowRankObjective:
         """The same of this rank's entries, for all columns."""
         weights, ratings = self.ratings.weights, self.ratings
         if weights is None:
-            return self.side(which).counts
+            return self.side(which).counts.astype(np.float64)
         return np.bincount(ratings.cols if which else ratings.rows, weights, ratings.shape[which])
 
     @cached_property

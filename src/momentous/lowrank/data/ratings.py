@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
 VALUES_PER_BLOCK = 1 << 16  # which fit the caches
-LARGEST_WEIGHT = 1e30  # finite in single precision, and so are sums of 1e8 of them
+WEIGHT_RANGE = 1e-30, 1e30  # neither 0 nor infinite in single precision, nor are sums of 1e8
 Rng = int | np.random.Generator | None
 Entries = tuple[ArrayLike, ...]  # rows, columns and values
 Ids = tuple[ArrayLike | None, ArrayLike | None]
@@ -107,8 +107,7 @@ class Ratings:
         What the outside calls a row or a column; None means that the index is the id. Whole
         numbers are kept as integers of 64 bits, or all as text where one of them does not fit.
     weights : array of float, one per entry, optional
-        How often each entry counts in a fit: finite, and 0 or more. An entry of weight 0 is left
-        out. By default all count once.
+        How often each entry counts in a fit, above 0: by default once.
 
     Attributes
     ----------
@@ -157,13 +156,8 @@ class Ratings:
                 "ratings need one row, one column and one value per entry; there are "
                 f"{row.size} rows, {col.size} columns and {value.size} values"
             )
-        if weights is not None:
-            weight = checked_weights(weights, row.size, "weights")
-            kept = weight > 0.0
-            row, col, value, weight = row[kept], col[kept], value[kept], weight[kept]
         if not value.size:
-            none = "" if weights is None else " with a weight above 0"
-            raise ValueError(f"there are no ratings{none}: at least one entry is needed")
+            raise ValueError("there are no ratings: at least one entry is needed")
         names = _ids(ids[0]), _ids(ids[1])
         asked = (None, None) if shape is None else shape
         m = _side_length(row, names[0], asked[0], "row")
@@ -172,8 +166,9 @@ class Ratings:
         if weights is None:
             storage = Compressed(*compressed_by_row(row, col, value, m, n))
         else:
+            both = pair_up(value, checked_weights(weights, row.size, "weights"))
             starts, others, order = compressed_by_row(row, col, np.arange(row.size), m, n)
-            storage = Compressed(starts, others, pair_up(value, weight)[order])
+            storage = Compressed(starts, others, both[order])
         self._take((m, n), storage, names)
         return repeated_note(value.size, self.nnz)
 
@@ -391,24 +386,18 @@ class Ratings:
         return self._holding(new)
 
     def with_weights(self, weights: ArrayLike) -> Ratings:
-        """The same entries, each of them counted as often as its weight says.
+        """The same entries, each counted as often as its weight says, in the order of the
+        storage."""
+        return self._holding(self.values, checked_weights(weights, self.nnz, "weights"))
 
-        Weights come in the order of the storage.  Entries of weight 0 are left out.
-        """
-        new = checked_weights(weights, self.nnz, "weights")
-        made = self._like(
-            Compressed(self.by_row.starts, self.by_row.others, pair_up(self.values, new))
-        )
-        return made if new.all() else made.where(new > 0.0)
-
-    def _holding(self, values: Floats) -> Ratings:
-        """Other values, with the same weights."""
-        if self.weights is not None:
-            values = pair_up(values, self.weights)
-        return self._like(Compressed(self.by_row.starts, self.by_row.others, values))
+    def _holding(self, values: Floats, weights: Floats | None = None) -> Ratings:
+        """Other values, and other weights or the same ones."""
+        weights = self.weights if weights is None else weights
+        both = values if weights is None else pair_up(values, weights)
+        return self._like(Compressed(self.by_row.starts, self.by_row.others, both))
 
     def to_sparse(self) -> scipy.sparse.csr_array:
-        """The entries as a SciPy matrix, which shares their memory where the index types allow."""
+        """The values as a SciPy matrix, which shares their memory where the index types allow."""
         parts = self.values, self.by_row.others, self.by_row.starts
         return scipy.sparse.csr_array(parts, shape=self.shape)
 
@@ -520,8 +509,6 @@ def checked_storage(
             raise ValueError(f"there are {size} {what}s but {ids.size} ids, of dtype {ids.dtype}")
     if weights is not None:
         values = pair_up(values, checked_weights(weights, values.size, "weights"))
-        if not values[:, 1].all():
-            raise ValueError("a weight is 0")
     return stored_ratings((m, n), Compressed(starts, others, values), names)
 
 
@@ -538,15 +525,21 @@ def _read_only(storage: Compressed) -> Compressed:
     return storage
 
 
-def checked_weights(weights: ArrayLike, count: int, name: str) -> NDArray[np.float64]:
+def checked_weights(
+    weights: ArrayLike, count: int, name: str, least: float = WEIGHT_RANGE[0]
+) -> NDArray[np.float64]:
     """Weights of so many entries; one number is the weight of all."""
     array: NDArray[np.float64] = require_unmasked(weights, "weights", np.float64)
     if array.ndim == 0:
         array = np.full(count, array)
-    if array.shape != (count,) or not np.all((array >= 0.0) & (array <= LARGEST_WEIGHT)):
+    if array.shape != (count,):
+        raise ValueError(f"{name} of shape {array.shape} must be {count} numbers, one per pair")
+    bad = np.flatnonzero(~((array >= least) & (array <= WEIGHT_RANGE[1])))
+    if bad.size:
         raise ValueError(
-            f"{name} of shape {array.shape} must be {count} finite numbers of 0 or more, one per "
-            "pair"
+            f"{name} must lie between {least:g} and {WEIGHT_RANGE[1]:g}, but that at position "
+            f"{bad[0]} is {array[bad[0]]:g} ({bad.size} of {count} lie outside); leave out pairs "
+            "that must not count"
         )
     return array
 

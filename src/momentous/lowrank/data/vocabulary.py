@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from momentous.io.types import AnyArray
 from momentous.lowrank.data.files.dialect import KNOWN, find_columns, matching_names
-from momentous.lowrank.data.ids import Ids, as_ids, require_unmasked
+from momentous.lowrank.data.ids import Ids, as_ids
 from momentous.lowrank.data.ratings import Floats, Ratings, SparseMatrix, is_sparse
 
 Positions = NDArray[np.intp]
@@ -104,7 +104,7 @@ def ratings_of(
     dtype: DTypeLike | None = None,
     weights: Floats | None = None,
 ) -> Ratings:
-    """Ratings from pairs and values, or from what holds both; ids without a weight are unknown."""
+    """Ratings from pairs and values, or from what holds both."""
     if isinstance(pairs, Ratings) or is_sparse(pairs):
         if values is not None:
             holder = type(pairs).__name__
@@ -116,10 +116,6 @@ def ratings_of(
         users, items = pairs_of(pairs)
         if not users.size:
             raise ValueError("there are no ratings: at least one pair is needed")
-        if weights is not None and weights.any():
-            kept = weights > 0.0
-            users, items, weights = users[kept], items[kept], weights[kept]
-            values = require_unmasked(values, "ratings")[kept]
         row_ids, rows = np.unique(users, return_inverse=True)
         col_ids, cols = np.unique(items, return_inverse=True)
         ratings = Ratings(rows, cols, values, row_ids=row_ids, col_ids=col_ids, weights=weights)

@@ -22,6 +22,7 @@ from momentous.lowrank.checks import check_number, thread_count
 from momentous.lowrank.data.ids import require_unmasked
 from momentous.lowrank.data.ratings import (
     Floats,
+    WEIGHT_RANGE,
     Ratings,
     Rng,
     SparseMatrix,
@@ -103,9 +104,8 @@ class BaseCompletion(Answers, FitOptions):
     ) -> Self:
         """Fit to the values y of the pairs X, or to a table X of users, items and values.
 
-        ``sample_weight`` says how often each pair counts, one number of 0 or more each: with 2 as
-        if it were there twice, with 0 as if it were not there.  `Ratings` have weights of their
-        own.
+        ``sample_weight`` says how often each pair counts, one number above 0 each: with 2 as if it
+        were there twice.  `Ratings` have weights of their own.
         """
         for name in unsupported:
             raise TypeError(f"fit has no parameter {name!r}; it takes X, y and sample_weight")
@@ -121,7 +121,8 @@ class BaseCompletion(Answers, FitOptions):
                 "sample_weight needs pairs in the caller's order: pass pairs and y, or "
                 "Ratings.with_weights"
             )
-        return checked_weights(sample_weight, len(pairs_of(X)[0]), "sample_weight")
+        count = len(pairs_of(X)[0])
+        return checked_weights(sample_weight, count, "sample_weight", self._least_weight)
 
     def predict(self, X: Pairs) -> AnyArray:
         """What the loss makes of the score of each pair: a rating, or how likely they meet.

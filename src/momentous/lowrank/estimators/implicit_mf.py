@@ -73,6 +73,7 @@ class ImplicitMF(BaseCompletion):
     """
 
     _loss = "implicit"
+    _least_weight = 0.0
 
     alpha: float = ALPHA
     ridge: float | Literal["path"] | None = None

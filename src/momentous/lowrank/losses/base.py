@@ -140,9 +140,12 @@ class Loss:
         """The held-out error, from that average."""
         return mean
 
-    def measures(self, z: Floats, x: Floats, value_range: ValueRange) -> dict[str, float]:
+    def measures(
+        self, z: Floats, x: Floats, value_range: ValueRange, weights: Floats | None = None
+    ) -> dict[str, float]:
         """What ``evaluate`` prints."""
-        return {"mean_loss": self.error_of_mean(float(np.mean(self.error(z, x, value_range))))}
+        mean = float(np.average(self.error(z, x, value_range), weights=weights))
+        return {"mean_loss": self.error_of_mean(mean)}
 
     # --- in files ---------------------------------------------------------------------------------
 

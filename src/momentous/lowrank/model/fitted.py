@@ -164,7 +164,8 @@ class LowRankModel:
 
     def evaluate(self, ratings: Ratings) -> dict[str, float]:
         """The loss's measures (rmse and mae, log loss and accuracy, ...) for these ratings."""
-        return self.loss.measures(self.scores(ratings), ratings.values, self.value_range)
+        given = {} if ratings.weights is None else {"weights": ratings.weights}
+        return self.loss.measures(self.scores(ratings), ratings.values, self.value_range, **given)
 
     # --- recommendations --------------------------------------------------------------------------
 
