@@ -21,8 +21,8 @@ from momentous.lowrank.backends import BACKENDS
 from momentous.lowrank.checks import check_number, thread_count
 from momentous.lowrank.data.ids import require_unmasked
 from momentous.lowrank.data.ratings import (
-    Floats,
     WEIGHT_RANGE,
+    Floats,
     Ratings,
     Rng,
     SparseMatrix,
@@ -67,6 +67,7 @@ class BaseCompletion(Answers, FitOptions):
     """
 
     _loss: ClassVar[str | None] = None
+    _least_weight: ClassVar[float] = WEIGHT_RANGE[0]
 
     _: KW_ONLY
     unknown: Unknown = "mean"
