@@ -1,13 +1,20 @@
-"""Weights of entries: twice is weight 2, absent is weight 0, on every backend and on ranks."""
+"""Weights of entries: weight 2 is the entry twice, on every backend."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from momentous.lowrank import LowRankObjective, MatrixCompletion, OneBitMatrixCompletion, Ratings
+from momentous.lowrank import (
+    LowRankObjective,
+    MatrixCompletion,
+    OneBitMatrixCompletion,
+    Ratings,
+    describe,
+)
 from momentous.lowrank.backends.device import gpu_available
 from momentous.lowrank.data.ratings import Compressed, stored_ratings
+from momentous.lowrank.data.write import write_ratings
 from momentous.lowrank.losses import find_loss
 from momentous.lowrank.model import fit_model, load_model, save_model
 from momentous.lowrank.penalty import Penalty
@@ -24,11 +31,11 @@ PENALTY = Penalty(0.7, bias_ridge=0.5, weighting=0.5, biases=True)
 
 
 def entries(loss, seed=0):
-    """Rows, columns, values, and weights 0 to 3 of which each row and column has some above 0."""
+    """Rows, columns, values, and weights 1 to 3."""
     rng = np.random.default_rng(seed)
     rows, cols = np.nonzero(rng.random(SHAPE) < 0.5)
     values = rng.integers(1, 6, rows.size).astype(float)
-    weights = rng.integers(0, 4, rows.size).astype(float)
+    weights = rng.integers(1, 4, rows.size).astype(float)
     return rows, cols, np.where(values > 2, 1.0, -1.0) if loss == "logistic" else values, weights
 
 
@@ -128,34 +135,23 @@ def test_single_precision_has_weights_too(backend, loss):
         close(found, exact.half_sweep(0, *exact.split(x), steps=steps)[0], 1e-3)
 
 
-@pytest.mark.parametrize("kind", [MatrixCompletion, OneBitMatrixCompletion])
-@pytest.mark.parametrize("solver", ["auto", "lbfgs"])
-def test_weight_0_is_the_entry_absent(kind, solver):
-    rows, cols, values, weights = entries("logistic" if kind is OneBitMatrixCompletion else "")
-    pairs = np.column_stack([rows + 100, cols])
-    weights[rows == 7] = 0.0  # a user of whom nothing is left
-    there = weights > 0.0
-
-    def fit(pairs, *given):
-        made = kind(rank=3, solver=solver, backend="numpy", max_iterations=8, validation_share=0.2)
-        return made.fit(pairs, *given)
-
-    one, other = fit(pairs, values, weights), fit(pairs[there], values[there], weights[there])
-    np.testing.assert_array_equal(one.row_ids_, other.row_ids_)
-    np.testing.assert_array_equal(one.row_factors_, other.row_factors_)
-    assert one.objective_ == other.objective_
-    ones = fit(pairs, values, (weights > 0.0).astype(float))
-    plain = fit(pairs[there], values[there])
-    close(ones.row_factors_, plain.row_factors_, 1e-6)
-    assert ones.objective_ == pytest.approx(plain.objective_, rel=1e-9)
-    assert 107 not in one.row_ids_
+@LOSSES
+@pytest.mark.parametrize("steps", [None, 2])
+def test_half_sweeps_lower_the_weighted_objective(loss, steps):
+    objective = problem(weighted(loss), loss, "numba")
+    x = some_point(objective)
+    for which in (0, 1, 0, 1):
+        before, sides = objective.value(x), list(objective.split(x))
+        sides[which] = objective.half_sweep(which, sides[which], sides[1 - which], steps=steps)[0]
+        x = objective.join(*sides)
+        assert objective.value(x) < before
 
 
 @pytest.mark.parametrize("bias_ridge", [0.0, 0.5])
 @LOSSES
 @BACKENDS
 def test_the_gap_is_that_of_the_entries_repeated(backend, loss, bias_ridge):
-    penalty = Penalty(2.0, bias_ridge, 0.5, True)
+    penalty = Penalty(6.0 if loss == "squared" else 2.0, bias_ridge, 0.5, True)
     one, other = (
         problem(each(loss), loss, at, ridge=penalty)
         for each, at in ((weighted, backend), (repeated, "numpy"))
@@ -215,17 +211,52 @@ def test_the_threshold_of_labels_is_the_weighted_mean():
     assert fitted.threshold_ == pytest.approx(np.average(values, weights=weights))
 
 
+@LOSSES
+def test_evaluation_counts_an_entry_as_often_as_its_weight_says(loss):
+    config = FitConfig(rank=2, loss=loss, backend="numpy", max_iterations=5)
+    model = fit_model(weighted(loss), config).model
+    found = model.evaluate(weighted(loss))
+    assert found == pytest.approx(model.evaluate(repeated(loss)))
+    assert model.training_error() == pytest.approx(
+        found["rmse" if loss == "squared" else "log_loss"]
+    )
+    assert describe(weighted(loss))["sd"] == pytest.approx(describe(repeated(loss))["sd"])
+
+
+def test_sigma_is_that_of_the_dense_matrix_of_weighted_residuals():
+    rows, cols, values, weights = entries("squared")
+    objective = problem(weighted("squared"), "squared", ridge=2.0, mean=0.0)
+    x = some_point(objective)
+    U, V = objective.split(x)
+    residual = np.zeros(SHAPE)
+    residual[rows, cols] = weights * (values - (U @ V.T)[rows, cols])
+    exact = np.linalg.norm(residual, 2)
+    assert exact * (1.0 - 1e-12) <= certify(objective, x).sigma_max <= 1.2 * exact
+    scaled = residual[rows, cols] * 2.0 / certify(objective, x).sigma_max
+    bound = np.sum(scaled * values - 0.5 * scaled**2 / weights)
+    found = certify(objective, x)
+    assert found.gap == pytest.approx(found.objective - bound / weights.sum(), rel=1e-9)
+
+
 def test_bad_weights_are_refused():
     rows, cols, values, weights = entries("squared")
-    for bad in (-weights, weights[1:], np.full(rows.size, np.inf), np.full(rows.size, np.nan)):
-        with pytest.raises(ValueError, match=r"weights of shape .* finite numbers of 0 or more"):
-            Ratings(rows, cols, values, weights=bad)
-    with pytest.raises(ValueError, match="no ratings with a weight above 0"):
-        Ratings(rows, cols, values, weights=np.zeros(rows.size))
-    with pytest.raises(ValueError, match="no ratings with a weight above 0"):
-        MatrixCompletion(rank=1).fit(np.column_stack([rows, cols]), values, 0.0)
+    for bad in (0.0, -1.0, np.inf, np.nan):
+        given = np.r_[weights[:-1], bad]
+        with pytest.raises(ValueError, match=f"position {rows.size - 1} is .*; leave out pairs"):
+            Ratings(rows, cols, values, weights=given)
+        with pytest.raises(ValueError, match="sample_weight must lie between"):
+            MatrixCompletion(rank=1).fit(np.column_stack([rows, cols]), values, given)
+    with pytest.raises(ValueError, match=r"weights of shape .* one per pair"):
+        Ratings(rows, cols, values, weights=weights[1:])
     with pytest.raises(ValueError, match="implicit loss is over all pairs"):
         problem(weighted("squared"), "implicit", ridge=1.0)
+
+
+def test_weights_can_be_given_to_ratings_and_are_not_lost_in_files(tmp_path):
+    rows, cols, values, weights = entries("squared")
     ratings = Ratings(rows, cols, values, SHAPE)
     assert ratings.weights is None
-    np.testing.assert_array_equal(ratings.with_weights(weights).values, weighted("squared").values)
+    again = ratings.with_weights(weights)
+    np.testing.assert_array_equal(again.by_row.values, weighted("squared").by_row.values)
+    with pytest.raises(ValueError, match=r"has no weights: .* Ratings\.with_weights"):
+        write_ratings(again, tmp_path / "r.csv")
