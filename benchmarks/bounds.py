@@ -58,6 +58,10 @@ class Metered:
         )
         self.lower = np.where(self.lower < -1e20, -np.inf, self.lower)
         self.upper = np.where(self.upper > 1e20, np.inf, self.upper)
+        if reduction == REDUCTION_SINGLE:  # a box whose sides are numbers of that precision
+            self.lower, self.upper = (
+                a.astype(np.float32).astype(float) for a in (self.lower, self.upper)
+            )
         self.start = np.clip(start, self.lower, self.upper)
         self.begin()
 
@@ -239,13 +243,10 @@ def page(rows: list[dict[str, Any]]) -> str:
         "Ratio: gradients of `auto` to those of the other, where both solve it; *same minimum*:",
         "where the values agree to 4 digits. Choices were made on the first half alone.",
         "",
-        "A run has 3 s of CPU time (1 s in float32), and most that are not solved end by it. What",
-        "was not kept of a run is left open in the table: then minima are not compared.",
+        "A run has 3 s of CPU time (1 s in float32), and most that are not solved end by it.",
         "",
-        f"Points outside of the box: {sum(counted)} of `auto`, in the {len(counted)} runs in which "
-        f"they were counted{names}.",
-        "In float32 a variable that is fixed at a number that float32 does not hold is at the",
-        "nearest one: every point counts.",
+        f"Points outside of the box: {sum(counted)} of `auto`, in {len(counted)} runs{names}.",
+        "In float32 its sides are rounded to numbers of that precision.",
     ]
     sets: dict[str, dict[tuple[int, str], dict[str, Any]]] = {}
     for row in rows:

@@ -96,7 +96,7 @@ html_theme_options = {
     "navbar_end": ["theme-switcher"],
     "header_links_before_dropdown": 6,
     "show_prev_next": True,
-    "secondary_sidebar_items": ["page-toc"],
+    "secondary_sidebar_items": {"**": ["page-toc"], "performance": []},  # wide tables
     "footer_start": ["copyright"],
     "footer_end": [],
     "navigation_with_keys": False,

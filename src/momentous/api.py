@@ -187,8 +187,10 @@ def iterate(
             layout, oracle, chosen, start, saved, tol, criteria, callback, checkpoint, trace,
             interrupts, _seed(rng),
         )  # fmt: skip
-        if not run.begun and caller is not minimize:
-            raise StartError(run.result)
+        if caller is not minimize:  # which gives a result in any case
+            run.raise_interrupt()
+            if not (run.begun or run.interrupted):
+                raise StartError(run.result)
         return run
 
 

@@ -12,7 +12,10 @@ from tests.helpers import fingerprint
 import momentous
 from momentous import LBFGS, Safeguarded, Status, UniversalHeavyBall, iterate, minimize
 from momentous.core.box import read_sides
+from momentous.core.machine import Host
+from momentous.core.space import Space
 from momentous.distributed import Alone, Data, Variables
+from momentous.methods.classical.matrix import Matrix
 from momentous.methods.registry import REGISTRY
 
 each_method = pytest.mark.parametrize("method", TAKE_BOUNDS)
@@ -468,8 +471,8 @@ def test_scipy_calls_with_bounds():
         lambda x: rastrigin(x)[0],
         box,
         maxiter=30,
-        rng=0,
         minimizer_kwargs={"method": minimize, "jac": lambda x: rastrigin(x)[1], "bounds": box},
+        **SEED,
     )
     assert found.fun < 1e-6
     found = minimize(rastrigin, np.ones(3), jac=True, bounds=box, method="L-BFGS-B")
@@ -507,3 +510,12 @@ def test_bounds_on_ranks(layout):
     assert problem.outside == 0
     assert np.allclose(found.x, alone.x, atol=1e-7)
     assert found.trace["active"][-1] == alone.trace["active"][-1]
+
+
+def test_a_model_that_holds_nothing_any_more():
+    """Pivots may let go of every variable: a system of no equations has a solution."""
+    m = Host.of(Space(np.zeros(3)))
+    halves = Matrix.unknown(m).halves
+    z, product = halves.solve(m, 1.0, np.zeros(3), np.ones(3))
+    assert not z.any()
+    assert not product.any()

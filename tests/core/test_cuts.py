@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from helpers import fingerprint
-from momentous import ConjugateGradient, Safeguarded, iterate, minimize
+from momentous import ConjugateGradient, Safeguarded, Status, iterate, minimize
 from momentous.core.rule import Rule
 from momentous.methods.registry import REGISTRY, rules
 
@@ -32,13 +32,14 @@ class UserError(Exception):
 
 
 class Function:
-    """Writes down every call; the one with this number fails."""
+    """Writes down every call; the one with this number fails, once."""
 
     def __init__(self, failing=None, error=UserError):
         self.calls, self.failing, self.error = [], failing, error
 
     def note(self, kind, x):
         if len(self.calls) == self.failing:
+            self.failing = None
             raise self.error
         self.calls.append((kind, x.tobytes()))
 
@@ -118,6 +119,61 @@ def test_a_run_goes_on_after_an_exception_without_a_file(name, how):
             continue  # before there is a run
         with pytest.raises(UserError):
             run.finish()
-        cut.failing = None
         assert fingerprint(run.finish()) == fingerprint(wanted), k
         assert name in PLAIN or cut.calls == whole.calls, k
+
+
+@pytest.mark.parametrize("how", ["fused", "separate"])
+@pytest.mark.parametrize("name", [*METHODS, *PLAIN])
+def test_ctrl_c_in_the_first_evaluations_gives_what_is_known(name, how):
+    options = {"x0": START, "tol": 1e-6, **(METHODS | PLAIN)[name]}
+    for k in range(6):
+        user = Function(k, KeyboardInterrupt)
+        with pytest.raises(KeyboardInterrupt, match="interrupted") as raised:
+            minimize(**user.given(how), **options)
+        result = raised.value.result
+        assert result.status is Status.INTERRUPTED
+        assert not result.success
+        value, gradient = rosenbrock(result.x)
+        begun = k >= (1 if how == "fused" else 2)
+        if begun:
+            assert result.fun == value
+            assert np.array_equal(result.jac, gradient)
+            assert "norm so far is" in result.message
+        else:  # of two functions the value is known
+            assert result.x.tobytes() == START.tobytes()
+            assert result.jac is None
+            assert (result.fun == value) == (k == 1)
+            assert (result.nfev, result.njev) == (k, 0)
+            assert "first evaluation" in result.message
+            assert len(user.calls) == k
+        user = Function(k, KeyboardInterrupt)
+        returned = minimize(**user.given(how), interrupts="return", **options)
+        assert fingerprint(returned) == fingerprint(result)
+
+
+def test_ctrl_c_before_there_is_a_run_ends_iterate_and_leaves_no_file(tmp_path):
+    options = {"x0": START, "jac": True, "checkpoint": tmp_path / "run"}
+    with pytest.raises(KeyboardInterrupt) as raised:
+        iterate(Function(0, KeyboardInterrupt).both, **options)
+    assert raised.value.result.x.tobytes() == START.tobytes()
+    run = iterate(Function(0, KeyboardInterrupt).both, interrupts="return", **options)
+    assert list(run) == []
+    assert run.result.status is Status.INTERRUPTED
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["auto", "jin-agd"])
+def test_ctrl_c_while_a_run_is_resumed_gives_the_run_that_was_saved(name, tmp_path):
+    options = {"x0": START, "jac": True, **(METHODS | PLAIN).get(name, {"method": name})}
+    file = tmp_path / "run"
+    cut = minimize(rosenbrock, max_iterations=5, checkpoint=file, **options)
+    saved = file.read_bytes()
+    for limit in ({}, {"max_evaluations": 10**6}):
+        user = Function(0, KeyboardInterrupt).both
+        with pytest.raises(KeyboardInterrupt) as raised:
+            minimize(user, resume=file, checkpoint=file, **options, **limit)
+        result = raised.value.result
+        assert (result.nit, result.nfev, result.fun) == (cut.nit, cut.nfev, cut.fun)
+        assert result.x.tobytes() == cut.x.tobytes()
+        assert file.read_bytes() == saved

@@ -102,6 +102,17 @@ def test_ctrl_c_has_the_result_with_trees():
     assert set(raised.value.result.x) == {"w"}
 
 
+def test_ctrl_c_in_the_first_evaluation_has_the_start_as_a_tree():
+    def interrupted(p):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as raised:
+        minimize(interrupted, {"w": jnp.ones(2)})
+    assert raised.value.result.status is Status.INTERRUPTED
+    assert raised.value.result.x["w"].tolist() == [1.0, 1.0]
+    assert raised.value.result.jac is None
+
+
 def test_a_jitted_function_is_traced_once_for_many_runs():
     traces = []
 

@@ -99,6 +99,32 @@ def test_an_interrupted_run_leaves_the_point_reached_and_is_resumed_from_its_fil
     assert (result.fun, result.nfev) == (wanted.fun, wanted.nfev)
 
 
+@pytest.mark.parametrize("call", [1, 2])
+def test_ctrl_c_in_the_first_evaluations_has_the_result_by_names(call):
+    net, calls = network(), [0]
+    before = [p.detach().clone() for p in net.parameters()]
+
+    def loss():
+        calls[0] += 1
+        if calls[0] == call:
+            raise KeyboardInterrupt
+        return loss_of(net)()
+
+    with pytest.raises(KeyboardInterrupt) as raised:
+        minimize(net, loss, method="gd")
+    found = raised.value.result
+    assert (found.status, found.nit) == (Status.INTERRUPTED, 0)
+    assert all(map(torch.equal, found.x.values(), before))
+    assert all(map(torch.equal, net.parameters(), before))
+    assert (found.jac is None) == (call == 1)
+    calls[0] = 0
+    steps = Optimizer(net.named_parameters(), method="gd")
+    with pytest.raises(KeyboardInterrupt):
+        steps.step(loss)
+    steps.step(loss)  # begins the run
+    assert steps.progress.nit == 1
+
+
 def test_ctrl_c_in_the_callback_has_the_result_too_and_is_logged(caplog):
     net = network()
 

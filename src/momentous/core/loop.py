@@ -131,7 +131,7 @@ class Run(Iterator[IntermediateResult]):
     def __init__(self, oracle: Oracle, method: Method, x0: Array, options: RunOptions):
         self.oracle, self.method, self._options = oracle, method, options
         self.interrupted = False  # has Ctrl-C been pressed?
-        self.begun = True  # were value and gradient finite at the start?
+        self.begun = False  # has the method taken up the start, or what was saved?
         self.progress = Progress(noun=oracle.noun)
         self.trace, self._stop = options.trace, options.stop
         self.ending: Ending | None = None
@@ -150,7 +150,13 @@ class Run(Iterator[IntermediateResult]):
         self._way: UnderWay | None = None  # an iteration that is not committed
         self.memory: Unchecked  # the method's, after the last that is
         oracle.limit = max(limit, 1)
-        resume = options.resume
+        self._guarded(lambda: self._begin_or_resume(x0, options.resume))
+
+    @property
+    def ended(self) -> bool:
+        return self.ending is not None
+
+    def _begin_or_resume(self, x0: Array, resume: RunState | None) -> None:
         started = perf_counter()
         try:
             if resume is None or resume.memory is None:  # a plain method that has not begun
@@ -158,55 +164,33 @@ class Run(Iterator[IntermediateResult]):
             else:
                 self._resume(resume)
         except BudgetSpentError:
-            begins = self.report.sample.point is None
-            self._end_at_limit(Report(self._best, math.nan) if begins else self.report, started)
-        except BaseException as error:
-            if self._sets_out():
-                self._autosave(error)
-            raise
-        if self.ended and self.begun:
-            self._autosave()
-
-    @property
-    def ended(self) -> bool:
-        return self.ending is not None
+            self.begun = True
+            self._end_at_limit(self.report, started)
 
     def _begin(self, x0: Array) -> None:
         started, goal = perf_counter(), (self._options.tol, self._options.seed)
+        self.best_point, self.memory = x0, None
+        self.report = Report(Sample(x0), math.nan)
+        self.oracle.recall(self.report.sample)  # which learns what comes before Ctrl-C
         value, sample = self.oracle.value(x0), self.oracle.gradient(x0)
+        self.report = Report(sample, math.nan)
+        self.progress.best_grad_norm = sample.grad_norm
         if (why := start_problem(self.oracle, value, sample)) is not None:
             self.ending = Ending(Status.NON_FINITE, why, {"fun": value})
-            self._result, self.begun = self._not_begun(x0, value, sample, self.ending), False
             return
         self.progress.start_fun, self.progress.start_norm = value, sample.grad_norm
         self.progress.start_size = self.oracle.space.norm(x0)
-        self.progress.best_grad_norm = sample.grad_norm
-        self.best_point, self.report, self.memory = x0, self._unfinished, None
         self._best = sample if self._keeps_best else NO_SAMPLE
         if self._stop.window:
             self._take_stand(sample)
-        self._way = self.method.set_out(self.oracle, x0, *goal)
-        if self._way is None:
-            self._commit(self.method.start(self.oracle, x0, *goal), sample.value, started)
+        self._way = way = self.method.set_out(self.oracle, x0, *goal)
+        if way is None:
+            first = self.method.start(self.oracle, x0, *goal)
+            self.begun = True
+            self._commit(first, sample.value, started)
         else:
-            self._set_out(self._way, started)
-
-    def _not_begun(self, x0: Array, value: float, sample: Sample, ending: Ending) -> Result:
-        oracle, arrays = self.oracle, self.oracle.arrays_at(sample)
-        set_writable(x0, True)
-        more: dict[str, object] = {}
-        if oracle.space.box is not None and sample.gradient is not None:
-            more = oracle.space.box.report(oracle.space, x0, sample.gradient, arrays["jac"])
-        return Result(
-            x=x0, fun=value, **arrays, grad_norm=sample.grad_norm, success=False,
-            status=ending.status, message=ending.message, numbers=ending.numbers, nit=0,
-            nfev=oracle.nfev, njev=oracle.njev, nhev=0, restarts=0, time=0.0, trace=self.trace,
-            best_x=x0, best_grad_norm=sample.grad_norm, method=self.method, **more,
-        )  # fmt: skip
-
-    def _sets_out(self) -> bool:
-        """Is a rule between two evaluations before its first iteration?"""
-        return self._way is not None and self._way.sets_out
+            self.begun = True
+            self._set_out(way, started)
 
     def _set_out(self, way: UnderWay, started: float) -> None:
         """What a rule evaluates before the first iteration, or the rest of it."""
@@ -217,15 +201,12 @@ class Run(Iterator[IntermediateResult]):
         saved.require_same_method(self.method.description())
         self.progress = saved.progress
         self._require_inside(saved.best_point)
-        saved.require_same_function(self.oracle)
         way = saved.memory if isinstance(saved.memory, UnderWay) else None
         memory = saved.memory if way is None else way.memory
         step = self.method.with_new_tolerance(Step(memory, saved.report), self._options.tol)
         self.memory, self.report = step.memory, step.report
         self.best_point, self.standing = saved.best_point, saved.standing
         self.oracle.recall(saved.last)
-        if self._keeps_best:
-            self.keep_best()
         self.oracle.nfev, self.oracle.njev = self.progress.nfev, self.progress.njev
         if way is not None:
             way.memory, self._way = self.memory, way
@@ -234,6 +215,10 @@ class Run(Iterator[IntermediateResult]):
             self.trace.unpack(saved.trace.array, saved.events)
             if len(self.trace):
                 self._active = float(self.trace["active"][-1])
+        saved.require_same_function(self.oracle)
+        if self._keeps_best:
+            self.keep_best()
+        self.begun = True
         if self.report.sample.point is not None:
             self.progress.acceptable = self._is_acceptable(self.report)
         if way is not None and way.sets_out:
@@ -258,7 +243,7 @@ class Run(Iterator[IntermediateResult]):
             raise StopIteration
         before = self.progress.nit
         self._go_on(self._advance)
-        self._raise_interrupt()
+        self.raise_interrupt()
         if self.progress.nit == before:  # interrupted in the middle of the step
             raise StopIteration
         return IntermediateResult(self)
@@ -268,10 +253,10 @@ class Run(Iterator[IntermediateResult]):
         if self.ending is None:
             self._go_on(self._advance_to_the_end)
         result = self.result
-        self._raise_interrupt()
+        self.raise_interrupt()
         return result
 
-    def _raise_interrupt(self) -> None:
+    def raise_interrupt(self) -> None:
         """Pass Ctrl-C on once the run is over, with what it has found."""
         if self.interrupted and self._options.raises_interrupts:
             raise interrupt_with(self.result)
@@ -507,19 +492,19 @@ class Run(Iterator[IntermediateResult]):
     def _interrupted(self) -> None:
         self.interrupted = True
         if self.ending is None:
-            norm = self.progress.best_grad_norm
-            self.ending = Ending(
-                Status.INTERRUPTED,
-                f"interrupted after iteration {self.progress.nit}; the smallest {self.oracle.noun} "
-                f"norm so far is {norm:.3g}",
-                {"best_grad_norm": norm},
-            )
+            norm, message = self.progress.best_grad_norm, "interrupted in the first evaluation"
+            if norm < math.inf:
+                message = (
+                    f"interrupted after iteration {self.progress.nit}; the smallest "
+                    f"{self.oracle.noun} norm so far is {norm:.3g}"
+                )
+            self.ending = Ending(Status.INTERRUPTED, message, {"best_grad_norm": norm})
 
     def _autosave(self, raised: BaseException | None = None) -> None:
         """Save, if there is a checkpoint; one that cannot be written must not cost the run, nor
         hide the exception that was raised."""
         checkpoint = self._options.checkpoint
-        if checkpoint is None:
+        if checkpoint is None or not self.begun:
             return
         try:
             self.save()
@@ -587,7 +572,7 @@ class Run(Iterator[IntermediateResult]):
         oracle.limit = math.inf
         oracle.space.release()
         try:
-            sample = self._choose(ending.status)
+            sample = self._choose(ending.status) if self.begun else self._last_known()
             if ending.status.success and ending.status.is_output:
                 ending = verify_success(
                     ending, self.report, sample, oracle.space, progress.start_fun
@@ -596,9 +581,7 @@ class Run(Iterator[IntermediateResult]):
                     sample = self._choose(ending.status)
         except KeyboardInterrupt:  # give what is known without further calls
             self.interrupted = True
-            sample = self.report.sample
-            if sample.point is None:
-                sample = Sample(self.best_point, math.nan, None, progress.best_grad_norm)
+            sample = self._last_known()
         if sample.grad_norm < progress.best_grad_norm:
             progress.best_grad_norm, self.best_point = sample.grad_norm, sample.point
         progress.time += perf_counter() - started
@@ -613,8 +596,10 @@ class Run(Iterator[IntermediateResult]):
         ending = ending.of_point(known, oracle.noun)
         for array in (sample.point, self.best_point):
             set_writable(array, True)
-        learned = self.method.inverse_hessian(oracle.space, self.memory)
-        more: dict[str, object] = {} if learned is None else {"hess_inv": learned}
+        more: dict[str, object] = {}
+        if self.memory is not None:
+            learned = self.method.inverse_hessian(oracle.space, self.memory)
+            more = {} if learned is None else {"hess_inv": learned}
         arrays = oracle.arrays_at(sample)
         if oracle.space.box is not None and sample.gradient is not None:
             space = oracle.space
@@ -658,6 +643,11 @@ class Run(Iterator[IntermediateResult]):
         seen = self._best, tried, self.report.sample, self.report.accepted
         usable = [each for each in seen if each is not None and each.has_finite_gradient]
         return next(iter(lowest_first(usable, self.oracle.space)), None) if usable else None
+
+    def _last_known(self) -> Sample:
+        """The point to return where no call is to be made, or none can help."""
+        best = Sample(self.best_point, math.nan, None, self.progress.best_grad_norm)
+        return best if self.report.sample.point is None else self.report.sample
 
     def _choose(self, status: Status) -> Sample:
         """The point to return, with value and gradient (counted where they are not known).

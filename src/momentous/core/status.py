@@ -82,7 +82,11 @@ class Ending:
         where the sentence is about another point it says so."""
         numbers, norm, value = self.numbers, known["grad_norm"], known["fun"]
         new = {name: known[name] for name in known.keys() & numbers.keys()}
-        changed = {name for name, number in new.items() if number != numbers[name]}
+        changed = {
+            name
+            for name, number in new.items()
+            if number != numbers[name] and not (math.isnan(number) and math.isnan(numbers[name]))
+        }
         said = [numbers[name] for name in ("grad_norm", "best_grad_norm") if name in numbers]
         notes = [f"{noun} norm {norm:.3g}"] if said and norm not in said else []
         notes += [f"objective {value:.6g}"] if "fun" in changed else []

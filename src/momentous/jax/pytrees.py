@@ -67,7 +67,7 @@ class TreeRun(Iterator[TreeStep]):
     def _as_tree(self, result: Result) -> Result:
         found = result.copy()
         for name in ("x", "jac", "best_x", "multipliers"):
-            if name in result:
+            if result.get(name) is not None:
                 found[name] = self._flat.tree(result[name])
         if "active" in result:
             sides = self._flat.tree(result.active.astype(result.x.dtype))

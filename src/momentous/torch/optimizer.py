@@ -17,7 +17,7 @@ from momentous.core.checkpoint import MALFORMED, Checkpoint, CheckpointError, Ru
 from momentous.core.loop import Run
 from momentous.core.method import Method
 from momentous.core.oracle import Sample
-from momentous.core.result import Result
+from momentous.core.result import Result, interrupt_with
 from momentous.core.space import Array, Space
 from momentous.core.stopping import Criterion, Progress
 from momentous.display import SHOWN
@@ -323,6 +323,8 @@ class Optimizer(torch.optim.Optimizer):
                     "penalty": flat.penalty(self._options["penalty"]),
                 },
             )
+            if begun.interrupted:  # nothing to go on with: the next step begins again
+                raise interrupt_with(_named(begun.result, flat))
             begun.keep_best()
             self._run, self._saved = begun, None
         run, function = self._run, self._function

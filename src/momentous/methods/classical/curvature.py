@@ -312,5 +312,7 @@ def solve(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 def solve_positive(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Not numbers where the matrix is not positive definite."""
+    if not right.size:  # LAPACK's interface refuses that
+        return right
     _, found, failed = dposv(matrix, right)
     return np.full_like(found, np.nan) if failed else found
