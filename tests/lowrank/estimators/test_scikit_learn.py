@@ -84,7 +84,9 @@ ALSO_FAILED = {
         ),
         WIDE,
     ),
-    OneBitMatrixCompletion: dict.fromkeys((*OF_WEIGHTS, "check_supervised_y_2d"), WIDE),
+    OneBitMatrixCompletion: dict.fromkeys(
+        (*OF_WEIGHTS, "check_classifiers_one_label_sample_weights", "check_supervised_y_2d"), WIDE
+    ),
     ImplicitMF: dict.fromkeys((*OF_WEIGHTS, "check_fit2d_1sample"), WIDE),
 }
 

@@ -532,14 +532,17 @@ def checked_weights(
     array: NDArray[np.float64] = require_unmasked(weights, "weights", np.float64)
     if array.ndim == 0:
         array = np.full(count, array)
+    wanted = (
+        f"{name} of shape {array.shape} must be {count} numbers from {least:g} to "
+        f"{WEIGHT_RANGE[1]:g}, one per pair"
+    )
     if array.shape != (count,):
-        raise ValueError(f"{name} of shape {array.shape} must be {count} numbers, one per pair")
+        raise ValueError(wanted)
     bad = np.flatnonzero(~((array >= least) & (array <= WEIGHT_RANGE[1])))
     if bad.size:
         raise ValueError(
-            f"{name} must lie between {least:g} and {WEIGHT_RANGE[1]:g}, but that at position "
-            f"{bad[0]} is {array[bad[0]]:g} ({bad.size} of {count} lie outside); leave out pairs "
-            "that must not count"
+            f"{wanted}, but that at position {bad[0]} is {array[bad[0]]:g}; leave out pairs that "
+            "must not count"
         )
     return array
 
