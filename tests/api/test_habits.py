@@ -337,7 +337,7 @@ SCIKIT_LEARN = {
     "predict before fit": (lambda: estimator().predict([[0, 0]]), "not fitted yet. Call 'fit'"),
     "fit(X) of a matrix": (lambda: estimator().fit(np.ones((4, 3))), "one value for each pair"),
     "sample_weight=": (
-        lambda: estimator().fit(*ratings(), sample_weight=ratings()[1]), "take ImplicitMF",
+        lambda: estimator().fit(*ratings(), sample_weight=-ratings()[1]), "leave out pairs",
     ),
     "solver='als'": (lambda: fitted(solver="als"), "solver='sweep'"),
 }  # fmt: skip

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from momentous.distributed import Alone, Ranks, Variables
-from momentous.io.types import AnyDType, Matrix
+from momentous.io.types import AnyArray, AnyDType, Matrix
 from momentous.lowrank.backends import Backend, PlainTerms, RowStep, Side, find_backend
 from momentous.lowrank.checks import check_number, thread_count
 from momentous.lowrank.data.draws import mix, normals
@@ -38,7 +38,8 @@ class LowRankObjective:
         ``F = (1/N) sum_{ij} l(z_ij, X_ij) + (balance/2N) |D|_F^2
         + (1/2N) (sum_i w_i . p_i^2 + sum_j w_j . q_j^2)``
 
-    where l is the loss, p_i = (u_i, b_i) and q_j = (v_j, c_j) are the parameters of a row and of a
+    where l is the loss (times the entry's weight where entries have weights, whose sum is N then),
+    p_i = (u_i, b_i) and q_j = (v_j, c_j) are the parameters of a row and of a
     column, and w their weights (see `Penalty`).  A loss with a dense part adds
     ``(dense_weight/2N) sum_{all pairs} z_ij^2``, which costs no pass over the pairs.  With the
     defaults, no biases, mean 0 and ridge 0, this is the matrix completion problem of [1]_, with the
@@ -131,14 +132,14 @@ class LowRankObjective:
             ratings = RankRatings.share_of(ratings, ranks)
         self.ranks = ratings.ranks if isinstance(ratings, RankRatings) else Alone()
         self.rank = _rank(rank, ratings.whole.shape)
-        self.loss = find_loss(loss)
+        self.loss = find_loss(loss).of(ratings.by_row.values)
         self.loss.check(ratings)
         check_number("balance", balance, 0.0)
         self.balance, self.mean = float(balance), float(mean)
         self.penalty = ridge if isinstance(ridge, Penalty) else Penalty(ridge)
         self.dtype: AnyDType = np.dtype(ratings.dtype if dtype is None else dtype)
         self.ratings = ratings.astype(self.dtype)
-        self.nnz: int = ratings.whole.nnz
+        self.nnz, self.weight = ratings.whole.nnz, ratings.whole.weight  # N
         # The mean number of entries: all ranks choose alike.
         self.backend = find_backend(backend, device, self.nnz // self.ranks.size)
         if self.ranks.size > 1:
@@ -189,17 +190,25 @@ class LowRankObjective:
             )
         return self._sides[which]
 
-    def counts(self, which: int) -> NDArray[np.int64]:
-        """The number of entries, on all ranks, of each row (0) or column (1) in x."""
-        return self._col_counts if which == COLS else self.side(ROWS).counts
+    def counts(self, which: int) -> AnyArray:
+        """The number of entries, on all ranks, of each row (0) or column (1) in x; with weights
+        their sum."""
+        return self._col_counts if which == COLS else self.own_counts(ROWS)
+
+    def own_counts(self, which: int) -> AnyArray:
+        """The same of this rank's entries, for all columns."""
+        weights, ratings = self.ratings.weights, self.ratings
+        if weights is None:
+            return self.side(which).counts.astype(np.float64)
+        return np.bincount(ratings.cols if which else ratings.rows, weights, ratings.shape[which])
 
     @cached_property
     def _counts_on_device(self) -> list[Floats]:
         return [self.backend.xp.asarray(self.counts(k), np.float64) for k in (ROWS, COLS)]
 
     @cached_property
-    def _col_counts(self) -> NDArray[np.int64]:
-        share: NDArray[np.int64] = self.ranks.reduce_scatter(self.side(COLS).counts)
+    def _col_counts(self) -> AnyArray:
+        share: AnyArray = self.ranks.reduce_scatter(self.own_counts(COLS))
         return share
 
     @cached_property
@@ -313,7 +322,7 @@ class LowRankObjective:
 
     def value_and_gradient(self, x: ArrayLike) -> tuple[float, Floats]:
         """F and its gradient at x, for ``minimize(..., jac=True)``."""
-        xp, r, scale = self.backend.xp, self.rank, 1.0 / self.nnz
+        xp, r, scale = self.backend.xp, self.rank, 1.0 / self.weight
         flat = self._check_point(x)
         gradient: Floats = xp.empty(self.dimension, self.dtype)
         if self.penalty.uniform and not self.mean and self.ranks.size == 1:
@@ -413,7 +422,7 @@ class LowRankObjective:
         if self.loss.dense_weight:
             losses += 0.5 * self.loss.dense_weight * float((gram_left * gram_right).sum())
         imbalance = float(((gram_U - gram_V) ** 2).sum())
-        return (losses + 0.5 * (balance * imbalance + squares)) / self.nnz
+        return (losses + 0.5 * (balance * imbalance + squares)) / self.weight
 
     def penalty_of(self, side: Floats, which: int) -> float:
         """The penalty's part of F: of the rows (0) or of the columns (1)."""
@@ -421,7 +430,7 @@ class LowRankObjective:
             squares = self.ridge * float(self.backend.xp.sum(side * side, dtype=np.float64))
         else:
             squares = self.backend.weighted_squares(self.weights[which], side)
-        return self.ranks.sum(0.5 * squares / self.nnz)
+        return self.ranks.sum(0.5 * squares / self.weight)
 
     # --- one side for the other -------------------------------------------------------------------
 
@@ -473,7 +482,7 @@ class LowRankObjective:
         all rows that is diagonal.
         """
         U = other[:, : self.rank]
-        second = self.gram(U, self._counts_on_device[1 - which]) / self.nnz
+        second = self.gram(U, self._counts_on_device[1 - which]) / self.weight
         mean = second
         if self.loss.dense_weight:
             mean = second * self._curvature_per_row(which)
@@ -488,7 +497,7 @@ class LowRankObjective:
         return self.backend.asarray(axes, dtype), squares
 
     def _curvature_per_row(self, which: int) -> float:
-        largest = self.loss.largest_curvature(self.ratings.values)
+        largest = self.loss.largest_curvature(self.ratings.by_row.values)
         own = float(np.sum(np.broadcast_to(largest, self.ratings.values.shape)))
         return self.ranks.sum(own) / self.ratings.whole.shape[which]
 
@@ -568,19 +577,19 @@ class LowRankObjective:
             own = 0.0  # of a rank that has none of the entries
             if ratings.nnz:
                 own = self.backend.sum_of_errors(self.loss, *wide, ratings, limits)
-        return self.loss.error_of_mean(self.ranks.sum(own) / ratings.whole.nnz)
+        return self.loss.error_of_mean(self.ranks.sum(own) / ratings.whole.weight)
 
     def _sum_of_errors(
         self, P: Floats, Q: Floats, ratings: Ratings, limits: tuple[float, float]
     ) -> float:
-        r, rows, total = self.rank, ratings.rows, 0.0
+        r, rows, values, total = self.rank, ratings.rows, ratings.by_row.values, 0.0
         for begin in range(0, ratings.nnz, ERROR_BLOCK):
             block = slice(begin, begin + ERROR_BLOCK)
             i, j = rows[block], ratings.cols[block]
             z = np.einsum("ij,ij->i", P[i, :r], Q[j, :r]) + self.dtype.type(self.mean)
             if self.penalty.biases:
                 z += P[i, -1] + Q[j, -1]
-            total += float(np.sum(self.loss.error(z, ratings.values[block], limits)))
+            total += float(np.sum(self.loss.error(z, values[block], limits)))
         return total
 
 

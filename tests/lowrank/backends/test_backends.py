@@ -119,7 +119,9 @@ def test_the_compiled_logistic_loss_is_exact_to_the_last_digits():
     )
     labels = np.where(np.arange(margins.size) % 2, 1.0, -1.0)
     entry = compiler.compiled_entry(Logistic)
-    pairs = [entry(y * t, y, ()) for y, t in zip(labels, margins, strict=True)]
+    pairs = [
+        entry(y * t, labels, k, ()) for k, (y, t) in enumerate(zip(labels, margins, strict=True))
+    ]
     losses, slopes = (np.array([pair[k] for pair in pairs]) for k in (0, 1))
     t = margins.astype(np.longdouble)
     expected = np.maximum(-t, 0) + np.log1p(np.exp(-np.abs(t)))

@@ -66,9 +66,15 @@ FAIRLY_FAILED = {
     "check_fit2d_1feature": ONE_COLUMN,
     "check_estimators_empty_data_messages": ONE_COLUMN,
 }
+OF_WEIGHTS = (
+    "check_sample_weights_list",
+    "check_all_zero_sample_weights_error",
+    "check_sample_weight_equivalence_on_dense_data",
+)
 ALSO_FAILED = {
     MatrixCompletion: dict.fromkeys(
         (
+            *OF_WEIGHTS,
             "check_regressors_train",
             "check_regressor_data_not_an_array",
             "check_regressors_no_decision_function",
@@ -78,16 +84,10 @@ ALSO_FAILED = {
         ),
         WIDE,
     ),
-    OneBitMatrixCompletion: {"check_supervised_y_2d": WIDE},
-    ImplicitMF: dict.fromkeys(
-        (
-            "check_sample_weights_list",
-            "check_all_zero_sample_weights_error",
-            "check_sample_weight_equivalence_on_dense_data",
-            "check_fit2d_1sample",
-        ),
-        WIDE,
+    OneBitMatrixCompletion: dict.fromkeys(
+        (*OF_WEIGHTS, "check_classifiers_one_label_sample_weights", "check_supervised_y_2d"), WIDE
     ),
+    ImplicitMF: dict.fromkeys((*OF_WEIGHTS, "check_fit2d_1sample"), WIDE),
 }
 
 
@@ -119,8 +119,7 @@ def test_arguments_have_the_names_of_scikit_learn(fitted):
     assert not hasattr(fitted, "feature_names_in_")
     with sklearn.config_context(enable_metadata_routing=True):
         routed = fitted.get_metadata_routing()
-        weights = ["sample_weight"] if isinstance(fitted, ImplicitMF) else []
-        assert list(routed.fit.requests) == weights
+        assert list(routed.fit.requests) == ["sample_weight"]
         assert list(routed.predict.requests) == []
 
 
@@ -187,16 +186,21 @@ def test_weights_multiply_the_confidence_of_what_was_observed():
         made(ImplicitMF).fit(Ratings(*PAIRS.T, Y), sample_weight=weights)
 
 
-@pytest.mark.parametrize("kind", [MatrixCompletion, OneBitMatrixCompletion])
-def test_weights_are_refused_where_there_are_none(kind):
-    with pytest.raises(TypeError, match=f"{kind.__name__} has no weights per rating"):
-        made(kind).fit(PAIRS, target(kind), sample_weight=np.ones(len(Y)))
+@pytest.mark.parametrize("kind", KINDS)
+def test_fit_takes_weights_and_no_other_word(kind):
+    assert has_fit_parameter(made(kind), "sample_weight")
     with pytest.raises(TypeError, match="fit has no parameter 'epochs'"):
         made(kind).fit(PAIRS, target(kind), epochs=3)
-    made(kind).fit(PAIRS, target(kind), sample_weight=None)
-    # Those who ask whether there are weights, and do without, get the true answer.
-    assert not has_fit_parameter(made(kind), "sample_weight")
-    assert has_fit_parameter(made(ImplicitMF), "sample_weight")
+
+
+@pytest.mark.parametrize("kind", [MatrixCompletion, OneBitMatrixCompletion])
+def test_pipelines_pass_weights_on(kind):
+    weights = 1.0 + np.arange(len(Y)) % 3
+    one = made(kind).fit(PAIRS, target(kind), sample_weight=weights)
+    named = {f"{kind.__name__.lower()}__sample_weight": weights}
+    piped = make_pipeline(made(kind)).fit(PAIRS, target(kind), **named)
+    np.testing.assert_array_equal(piped[-1].row_factors_, one.row_factors_)
+    assert np.abs(made(kind).fit(PAIRS, target(kind)).row_factors_ - one.row_factors_).max() > 1e-3
 
 
 def test_predictions_can_be_scored_with_weights(fitted):

@@ -39,19 +39,22 @@ class ShiftedPoisson(Loss):
 
 
 LOSSES = [Squared(), Logistic(), Implicit(alpha=0.7), ShiftedPoisson(), Weights()]
+PAIRS = np.empty((0, 2))
+WEIGHTED = [loss.of(PAIRS) for loss in (Squared(), Logistic(), ShiftedPoisson())]
 HARNESS = """
 #include <cmath>
 using namespace std;
 #define __device__
 typedef NUMBER A;
+typedef double T;
 struct Entry { A value, slope, curvature; };
 SOURCE
 extern "C" void run(int count, const double* z, const double* x, const double* parameters,
                     double low, double high, double* out) {
     for (int k = 0; k < count; k++, out += 4) {
-        Entry e = entry(A(z[k]), A(x[k]), parameters);
+        Entry e = entry(A(z[k]), ((const X*)x)[k], parameters);
         out[0] = e.value, out[1] = e.slope, out[2] = e.curvature;
-        out[3] = error_of(z[k], x[k], low, high);
+        out[3] = error_of(z[k], x[k * sizeof(X) / sizeof(T)], low, high);
     }
 }
 """
@@ -60,7 +63,7 @@ extern "C" void run(int count, const double* z, const double* x, const double* p
 def points(loss):
     z = np.concatenate([np.linspace(-6, 6, 301), np.linspace(-0.1, 0.1, 50)])
     x = np.resize([1.0, -1.0] if loss.labels else [0.0, 1.0, 3.0, 5.0], z.size)
-    return z, x
+    return z, np.column_stack([x, 0.5 + np.arange(z.size) % 3]) if loss.weighted else x
 
 
 @pytest.fixture(scope="module", params=["double", "float"])
@@ -89,11 +92,12 @@ def in_c(request, tmp_path_factory):
     return run, 1e-14 if request.param == "double" else 2e-5
 
 
-@pytest.mark.parametrize("loss", LOSSES, ids=str)
+@pytest.mark.parametrize("loss", [*LOSSES, *WEIGHTED], ids=lambda one: type(one).__qualname__)
 def test_the_text_for_the_gpu_gives_what_python_gives(loss, in_c):
     run, accuracy = in_c
     z, x = points(loss)
-    expected = [*loss.entries(z, x), loss.error(z, x, LIMITS)]
+    of_values = loss.plain.error(z, x[:, 0] if loss.weighted else x, LIMITS)
+    expected = [*loss.entries(z, x), of_values]
     for found, one in zip(run(loss, entry_source(loss)), expected, strict=True):
         scale = 1.0 + np.abs(one)
         assert np.max(np.abs(found - one) / scale) < accuracy
@@ -122,18 +126,18 @@ def test_the_text_is_to_the_bit_what_was_written_by_hand(loss, in_c):
     run, _ = in_c
     made = entry_source(loss)
     entry = "inline Entry entry(A z, A x, const double* parameters) {" + BY_HAND[loss.name] + "}\n"
-    by_hand = entry + made[made.index("__device__ inline double error_of") :]
+    by_hand = "typedef T X;\n" + entry + made[made.index("__device__ inline double error_of") :]
     np.testing.assert_array_equal(run(loss, made), run(loss, by_hand))
 
 
-@pytest.mark.parametrize("loss", LOSSES[:4], ids=str)
+@pytest.mark.parametrize("loss", [*LOSSES[:4], *WEIGHTED], ids=lambda one: type(one).__qualname__)
 def test_what_numba_compiles_gives_what_python_gives(loss):
     pytest.importorskip("numba")
     from momentous.lowrank.backends.numba.compiler import compiled_entry
 
     z, x = points(loss)
     entry = compiled_entry(type(loss))
-    found = np.array([entry(*pair, loss.parameters) for pair in zip(z, x, strict=True)]).T
+    found = np.array([entry(one, x, k, loss.parameters) for k, one in enumerate(z)]).T
     for one, expected in zip(found, loss.entries(z, x), strict=True):
         assert np.max(np.abs(one - expected) / (1.0 + np.abs(expected))) < 1e-14
 

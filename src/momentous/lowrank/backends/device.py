@@ -59,7 +59,7 @@ def check_memory(groups: Compressed, orders: int) -> None:
     """Raise where entries in so many orders do not fit."""
     cupy = require("cupy", "cuda", "device='cuda'")
     entries = int(groups.others.size)
-    needed = orders * entries * (4 + groups.values.dtype.itemsize)
+    needed = orders * (4 * entries + groups.values.nbytes)
     if orders > 1:
         needed += 24 * entries  # the sort that makes the second order
     free = cupy.cuda.runtime.memGetInfo()[0] + cupy.get_default_memory_pool().free_bytes()

@@ -37,7 +37,7 @@ def describe(ratings: Ratings) -> JsonObject:
         "ratings": ratings.nnz,
         "density": ratings.density,
         "mean": ratings.mean,
-        "sd": float(np.std(values, dtype=np.float64)),
+        "sd": ratings.deviation,
         "dtype": str(ratings.dtype),
         "histogram": list(zip(bars.tolist(), counts.tolist(), strict=True)),
         "user_activity": _activity(np.diff(ratings.by_row.starts)),

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
 VALUES_PER_BLOCK = 1 << 16  # which fit the caches
+WEIGHT_RANGE = 1e-30, 1e30  # neither 0 nor infinite in single precision, nor are sums of 1e8
 Rng = int | np.random.Generator | None
 Entries = tuple[ArrayLike, ...]  # rows, columns and values
 Ids = tuple[ArrayLike | None, ArrayLike | None]
@@ -53,12 +54,21 @@ class Compressed:
         Group i owns the entries ``starts[i]`` to ``starts[i + 1] - 1``.
     others : int32 array, one per entry
         The column where groups are rows, the row where groups are columns.
-    values : float array, one per entry
+    values : float array, one per entry; with weights, of two columns: value and weight
     """
 
     starts: NDArray[np.int64]
     others: NDArray[np.int32]
     values: Floats
+
+    @property
+    def group_weights(self) -> AnyArray:
+        """The sum of each group's weights: without any, its number of entries."""
+        counts = np.diff(self.starts)
+        if self.values.ndim == 1:
+            return counts
+        owners = np.repeat(np.arange(counts.size), counts)
+        return np.bincount(owners, self.values[:, 1], counts.size)
 
 
 class Whole(Protocol):
@@ -66,6 +76,8 @@ class Whole(Protocol):
 
     @property
     def nnz(self) -> int: ...
+    @property
+    def weight(self) -> float: ...
     @property
     def shape(self) -> tuple[int, int]: ...
     @property
@@ -94,6 +106,8 @@ class Ratings:
     row_ids, col_ids : array of length m or n, optional
         What the outside calls a row or a column; None means that the index is the id. Whole
         numbers are kept as integers of 64 bits, or all as text where one of them does not fit.
+    weights : array of float, one per entry, optional
+        How often each entry counts in a fit, above 0: by default once.
 
     Attributes
     ----------
@@ -122,11 +136,18 @@ class Ratings:
         *,
         row_ids: ArrayLike | None = None,
         col_ids: ArrayLike | None = None,
+        weights: ArrayLike | None = None,
     ):
-        for note in self._fill((rows, cols, values), shape, (row_ids, col_ids)):
+        for note in self._fill((rows, cols, values), shape, (row_ids, col_ids), weights):
             warnings.warn(note, RuntimeWarning, stacklevel=2)
 
-    def _fill(self, entries: Entries, shape: tuple[int, int] | None, ids: Ids) -> list[str]:
+    def _fill(
+        self,
+        entries: Entries,
+        shape: tuple[int, int] | None,
+        ids: Ids,
+        weights: ArrayLike | None = None,
+    ) -> list[str]:
         """Take the entries; return what there is to say about pairs that come more than once."""
         row, col = _indices(entries[0], "row"), _indices(entries[1], "column")
         value = _reals(entries[2])
@@ -142,7 +163,13 @@ class Ratings:
         m = _side_length(row, names[0], asked[0], "row")
         n = _side_length(col, names[1], asked[1], "column")
         _check_finite(value, lambda k: (row[k], col[k]))
-        self._take((m, n), Compressed(*compressed_by_row(row, col, value, m, n)), names)
+        if weights is None:
+            storage = Compressed(*compressed_by_row(row, col, value, m, n))
+        else:
+            both = pair_up(value, checked_weights(weights, row.size, "weights"))
+            starts, others, order = compressed_by_row(row, col, np.arange(row.size), m, n)
+            storage = Compressed(starts, others, both[order])
+        self._take((m, n), storage, names)
         return repeated_note(value.size, self.nnz)
 
     def _take(
@@ -165,7 +192,7 @@ class Ratings:
     @property
     def nnz(self) -> int:
         """Number of entries (N)."""
-        return int(self.by_row.values.size)
+        return int(self.by_row.others.size)
 
     @property
     def dtype(self) -> AnyDType:
@@ -180,21 +207,24 @@ class Ratings:
     @cached_property
     def mean(self) -> float:
         """Mean of all values, summed in double precision."""
-        return float(np.mean(self.by_row.values, dtype=np.float64))
+        if self.weights is not None:
+            return float(np.average(self.values.astype(np.float64), weights=self.weights))
+        return float(np.mean(self.values, dtype=np.float64))
 
     @cached_property
     def deviation(self) -> float:
         """Standard deviation of all values, in double precision, by blocks that fit the caches."""
-        values, mean, squares = self.by_row.values, np.float64(self.mean), 0.0
+        values, mean, squares = self.values, np.float64(self.mean), 0.0
         for begin in range(0, values.size, VALUES_PER_BLOCK):
-            away = values[begin : begin + VALUES_PER_BLOCK] - mean
-            squares += float(away @ away)
-        return math.sqrt(squares / values.size)
+            block = slice(begin, begin + VALUES_PER_BLOCK)
+            away = values[block] - mean
+            squares += float(away @ (away if self.weights is None else away * self.weights[block]))
+        return math.sqrt(squares / self.weight)
 
     @property
     def whole(self) -> Whole:
-        """What has nnz, shape, mean, deviation and value_range of the whole matrix: these ratings,
-        unless they are the part of one rank (`momentous.lowrank.ranks`)."""
+        """What has nnz, weight, shape, mean, deviation and value_range of the whole matrix: these
+        ratings, unless they are the part of one rank (`momentous.lowrank.ranks`)."""
         return self
 
     def total(self, count: int) -> int:
@@ -223,14 +253,30 @@ class Ratings:
     @property
     def values(self) -> Floats:
         """The value of each entry, in the order of the storage."""
-        return self.by_row.values
+        given = self.by_row.values
+        return given if given.ndim == 1 else given[:, 0]
+
+    @property
+    def weights(self) -> Floats | None:
+        """The weight of each entry, in the order of the storage; None: all count once."""
+        given = self.by_row.values
+        return None if given.ndim == 1 else given[:, 1]
+
+    @cached_property
+    def weight(self) -> float:
+        """The sum of all weights: without any, the number of entries."""
+        return float(self.nnz if self.weights is None else self.weights.sum(dtype=np.float64))
 
     @cached_property
     def by_col(self) -> Compressed:
         """The same entries grouped by column; made at the first use and kept."""
-        turned = self.to_sparse().tocsc()  # a counting sort: linear, and rows stay in order
+        matrix, values = self.to_sparse(), self.by_row.values
+        if values.ndim > 1:
+            matrix.data = np.arange(self.nnz)
+        turned = matrix.tocsc()  # a counting sort: linear, and rows stay in order
         starts, others = turned.indptr.astype(np.int64), turned.indices.astype(np.int32)
-        return _read_only(Compressed(starts, others, turned.data))
+        data = turned.data if values.ndim == 1 else values[turned.data]
+        return _read_only(Compressed(starts, others, data))
 
     def __len__(self) -> int:
         return self.nnz
@@ -339,12 +385,20 @@ class Ratings:
         _check_finite(new, lambda k: (self.rows[k], self.cols[k]))
         return self._holding(new)
 
-    def _holding(self, values: Floats) -> Ratings:
-        return self._like(Compressed(self.by_row.starts, self.by_row.others, values))
+    def with_weights(self, weights: ArrayLike) -> Ratings:
+        """The same entries, each counted as often as its weight says, in the order of the
+        storage."""
+        return self._holding(self.values, checked_weights(weights, self.nnz, "weights"))
+
+    def _holding(self, values: Floats, weights: Floats | None = None) -> Ratings:
+        """Other values, and other weights or the same ones."""
+        weights = self.weights if weights is None else weights
+        both = values if weights is None else pair_up(values, weights)
+        return self._like(Compressed(self.by_row.starts, self.by_row.others, both))
 
     def to_sparse(self) -> scipy.sparse.csr_array:
-        """The entries as a SciPy matrix, which shares their memory where the index types allow."""
-        parts = self.by_row.values, self.by_row.others, self.by_row.starts
+        """The values as a SciPy matrix, which shares their memory where the index types allow."""
+        parts = self.values, self.by_row.others, self.by_row.starts
         return scipy.sparse.csr_array(parts, shape=self.shape)
 
     # --- where they come from ---------------------------------------------------------------------
@@ -420,6 +474,7 @@ def checked_storage(
     row_ids: AnyArray | None = None,
     col_ids: AnyArray | None = None,
     *,
+    weights: AnyArray | None = None,
     may_be_empty: bool = False,
 ) -> Ratings:
     """Ratings from arrays as `Ratings.by_row` has them, for instance out of a file.
@@ -452,6 +507,8 @@ def checked_storage(
     for ids, size, what in zip(names, (m, n), ("row", "column"), strict=True):
         if ids is not None and (ids.size != size or ids.dtype.kind not in "iuUS"):
             raise ValueError(f"there are {size} {what}s but {ids.size} ids, of dtype {ids.dtype}")
+    if weights is not None:
+        values = pair_up(values, checked_weights(weights, values.size, "weights"))
     return stored_ratings((m, n), Compressed(starts, others, values), names)
 
 
@@ -466,6 +523,37 @@ def _read_only(storage: Compressed) -> Compressed:
     for array in (storage.starts, storage.others, storage.values):
         array.flags.writeable = False
     return storage
+
+
+def checked_weights(
+    weights: ArrayLike, count: int, name: str, least: float = WEIGHT_RANGE[0]
+) -> NDArray[np.float64]:
+    """Weights of so many entries; one number is the weight of all."""
+    array: NDArray[np.float64] = require_unmasked(weights, "weights", np.float64)
+    if array.ndim == 0:
+        array = np.full(count, array)
+    wanted = (
+        f"{name} of shape {array.shape} must be {count} numbers from {least:g} to "
+        f"{WEIGHT_RANGE[1]:g}, one per pair"
+    )
+    if array.shape != (count,):
+        raise ValueError(wanted)
+    bad = np.flatnonzero(~((array >= least) & (array <= WEIGHT_RANGE[1])))
+    if bad.size:
+        raise ValueError(
+            f"{wanted}, but that at position {bad[0]} is {array[bad[0]]:g}; leave out pairs that "
+            "must not count"
+        )
+    return array
+
+
+def pair_up(values: Floats, weights: Floats | None = None) -> Floats:
+    """Values beside their weights, in two columns of the values' precision; by default ones."""
+    both: Floats = np.ones((values.size, 2), values.dtype)
+    both[:, 0] = values
+    if weights is not None:
+        both[:, 1] = weights
+    return both
 
 
 def _flat(array: AnyArray, what: str) -> AnyArray:

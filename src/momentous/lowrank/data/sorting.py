@@ -6,12 +6,12 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from momentous.io.types import AnyArray, Floats, Integers
+from momentous.io.types import AnyArray, Integers
 
 
 def compressed_by_row(
-    row: Integers, col: Integers, value: Floats, m: int, n: int
-) -> tuple[NDArray[np.int64], NDArray[np.int32], Floats]:
+    row: Integers, col: Integers, value: AnyArray, m: int, n: int
+) -> tuple[NDArray[np.int64], NDArray[np.int32], AnyArray]:
     """Sorted by row and then by column; of equal pairs the last is kept.
 
     Returns where each row starts, and columns and values, in new arrays.
@@ -34,8 +34,8 @@ def compressed_by_row(
 
 
 def _transpose(
-    row: Integers, col: Integers, value: Floats, m: int, n: int
-) -> tuple[Integers, NDArray[np.int32], Floats]:
+    row: Integers, col: Integers, value: AnyArray, m: int, n: int
+) -> tuple[Integers, NDArray[np.int32], AnyArray]:
     """Entries that come column by column put row by row, by SciPy's counting sort."""
     starts = np.append(0, np.cumsum(np.bincount(col, minlength=n)))
     # In int32 where that is enough: otherwise SciPy makes all indices int64.

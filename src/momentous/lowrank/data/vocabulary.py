@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from momentous.io.types import AnyArray
 from momentous.lowrank.data.files.dialect import KNOWN, find_columns, matching_names
 from momentous.lowrank.data.ids import Ids, as_ids
-from momentous.lowrank.data.ratings import Ratings, SparseMatrix, is_sparse
+from momentous.lowrank.data.ratings import Floats, Ratings, SparseMatrix, is_sparse
 
 Positions = NDArray[np.intp]
 UNKNOWN = -1
@@ -98,7 +98,12 @@ def split_triples(X: Pairs, y: ArrayLike | None) -> tuple[Pairs, ArrayLike | Non
     return select([names[user], names[item]]), np.asarray(values).reshape(-1)
 
 
-def ratings_of(pairs: Pairs, values: ArrayLike | None, dtype: DTypeLike | None = None) -> Ratings:
+def ratings_of(
+    pairs: Pairs,
+    values: ArrayLike | None,
+    dtype: DTypeLike | None = None,
+    weights: Floats | None = None,
+) -> Ratings:
     """Ratings from pairs and values, or from what holds both."""
     if isinstance(pairs, Ratings) or is_sparse(pairs):
         if values is not None:
@@ -113,7 +118,7 @@ def ratings_of(pairs: Pairs, values: ArrayLike | None, dtype: DTypeLike | None =
             raise ValueError("there are no ratings: at least one pair is needed")
         row_ids, rows = np.unique(users, return_inverse=True)
         col_ids, cols = np.unique(items, return_inverse=True)
-        ratings = Ratings(rows, cols, values, row_ids=row_ids, col_ids=col_ids)
+        ratings = Ratings(rows, cols, values, row_ids=row_ids, col_ids=col_ids, weights=weights)
     return ratings if dtype is None else ratings.astype(dtype)
 
 

@@ -31,6 +31,11 @@ def write_ratings(ratings: Ratings, path: str | os.PathLike[str]) -> None:
     path = expand_home(path)
     if path.suffix not in ENDINGS:
         raise ValueError(f"{path.name!r} must end in one of {', '.join(ENDINGS)}")
+    if ratings.weights is not None:
+        raise ValueError(
+            "a file of ratings has no weights: write them to a file of your own, and give them to "
+            "the ratings read again by Ratings.with_weights"
+        )
     users, items = pairs_of(ratings)
     columns = {"user": users, "item": items, "rating": ratings.values}
     is_text = path.suffix in (".csv", ".tsv", ".dat")

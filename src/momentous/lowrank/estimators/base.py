@@ -20,8 +20,16 @@ from momentous.io.types import AnyArray, JsonObject
 from momentous.lowrank.backends import BACKENDS
 from momentous.lowrank.checks import check_number, thread_count
 from momentous.lowrank.data.ids import require_unmasked
-from momentous.lowrank.data.ratings import Floats, Ratings, Rng, SparseMatrix, is_sparse
-from momentous.lowrank.data.vocabulary import Pairs, ratings_of, split_triples
+from momentous.lowrank.data.ratings import (
+    WEIGHT_RANGE,
+    Floats,
+    Ratings,
+    Rng,
+    SparseMatrix,
+    checked_weights,
+    is_sparse,
+)
+from momentous.lowrank.data.vocabulary import Pairs, pairs_of, ratings_of, split_triples
 from momentous.lowrank.estimators.answers import Answers
 from momentous.lowrank.estimators.display import LOGGER, watching
 from momentous.lowrank.estimators.scikit import check_is_fitted, validate_data
@@ -46,6 +54,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
 Seed = int | np.random.Generator | np.random.RandomState | None
+Weights = Floats | None  # of the pairs, in the caller's order; None: 1 each
 PAIR = 2  # columns: the ids of a row and of a column
 
 
@@ -58,6 +67,7 @@ class BaseCompletion(Answers, FitOptions):
     """
 
     _loss: ClassVar[str | None] = None
+    _least_weight: ClassVar[float] = WEIGHT_RANGE[0]
 
     _: KW_ONLY
     unknown: Unknown = "mean"
@@ -86,14 +96,34 @@ class BaseCompletion(Answers, FitOptions):
         """Only a warm start goes on with a run, whose vectors are as long as the factors."""
         return model if self.warm_start else dataclasses.replace(model, run=None)
 
-    def fit(self, X: Pairs, y: ArrayLike | None = None, **unsupported: Never) -> Self:
+    def fit(
+        self,
+        X: Pairs,
+        y: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        **unsupported: Never,
+    ) -> Self:
         """Fit to the values y of the pairs X, or to a table X of users, items and values.
 
-        There are no weights per rating (``sample_weight``): the compiled passes have none.
+        ``sample_weight`` says how often each pair counts, one number above 0 each: with 2 as if it
+        were there twice.  `Ratings` have weights of their own.
         """
-        self._refuse(unsupported)
-        self._fit(self._new_ratings(*split_triples(X, y)))
+        for name in unsupported:
+            raise TypeError(f"fit has no parameter {name!r}; it takes X, y and sample_weight")
+        X, y = split_triples(X, y)
+        self._fit(self._new_ratings(X, y, self._weights_of(X, sample_weight)))
         return self
+
+    def _weights_of(self, X: Pairs, sample_weight: ArrayLike | None) -> Weights:
+        if sample_weight is None:
+            return None
+        if holds_values(X):
+            raise ValueError(
+                "sample_weight needs pairs in the caller's order: pass pairs and y, or "
+                "Ratings.with_weights"
+            )
+        count = len(pairs_of(X)[0])
+        return checked_weights(sample_weight, count, "sample_weight", self._least_weight)
 
     def predict(self, X: Pairs) -> AnyArray:
         """What the loss makes of the score of each pair: a rating, or how likely they meet.
@@ -191,17 +221,21 @@ class BaseCompletion(Answers, FitOptions):
         )
         return other
 
-    def partial_fit(self, X: Pairs, y: ArrayLike | None = None) -> Self:
+    def partial_fit(
+        self, X: Pairs, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+    ) -> Self:
         """Take further entries, of known and of new users and items; the first call is a `fit`.
 
-        A pair that comes again has its new value from now on.  The users of these entries, then
-        their items, are computed again, each from all its entries; all others stay as they are, and
-        so do mean and ridge.  The objective of all entries does not rise by that (for losses other
-        than the library's own: nearly so).  Many such steps are no substitute for a `fit`.
+        A pair that comes again has its new value and weight from now on.  The users of these
+        entries, then their items, are computed again, each from all its entries; all others stay as
+        they are, and so do mean and ridge.  The objective of all entries does not rise by that (for
+        losses other than the library's own: nearly so).  Many such steps are no substitute for a
+        `fit`.
         """
         if not hasattr(self, "model_"):
-            return self.fit(X, y)
-        ratings = self._further_ratings(X, y)
+            return self.fit(X, y, sample_weight)
+        X, y = split_triples(X, y)
+        ratings = self._further_ratings(X, y, self._weights_of(X, sample_weight))
         self.model_ = updated(self.model_, ratings, self.backend, self.device)
         self.objective_ = objective_at(self.model_, self.backend, self.device)
         self.n_iter_ += 1
@@ -210,11 +244,11 @@ class BaseCompletion(Answers, FitOptions):
 
     # --- what X may be ----------------------------------------------------------------------------
 
-    def _ratings_of(self, X: Pairs, y: ArrayLike | None) -> Ratings:
+    def _ratings_of(self, X: Pairs, y: ArrayLike | None, weights: Weights = None) -> Ratings:
         """X and y as this estimator's loss takes them."""
-        return ratings_of(X, y, self.dtype)
+        return ratings_of(X, y, self.dtype, weights)
 
-    def _new_ratings(self, X: Pairs, y: ArrayLike | None) -> Ratings:
+    def _new_ratings(self, X: Pairs, y: ArrayLike | None, weights: Weights = None) -> Ratings:
         """What to fit to; the names of the columns are kept."""
         if is_sparse(X) and y is not None:
             raise ValueError("a sparse matrix holds its values already: leave y out, or pass pairs")
@@ -223,7 +257,7 @@ class BaseCompletion(Answers, FitOptions):
                 f"{type(self).__name__} requires y to be passed, but the target y is None: y is "
                 "missing, one value for each pair"
             )
-        ratings = self._ratings_of(X, y)
+        ratings = self._ratings_of(X, y, weights)
         self.feature_names_in_: AnyArray  # of a table, by scikit-learn
         if not holds_values(X):
             validate_data(self, X, reset=True, skip_check_array=True)
@@ -232,9 +266,9 @@ class BaseCompletion(Answers, FitOptions):
         self.n_features_in_ = PAIR
         return ratings
 
-    def _further_ratings(self, X: Pairs, y: ArrayLike | None) -> Ratings:
+    def _further_ratings(self, X: Pairs, y: ArrayLike | None, weights: Weights = None) -> Ratings:
         X, y = split_triples(X, y)
-        return self._ratings_of(self._known_pairs(X), y)
+        return self._ratings_of(self._known_pairs(X), y, weights)
 
     def _known_pairs(self, X: Pairs) -> Pairs:
         """X, if it says which users and items it is about, with its columns as in the fit."""
@@ -249,17 +283,6 @@ class BaseCompletion(Answers, FitOptions):
         if not isinstance(X, Ratings):
             validate_data(self, X, reset=False, skip_check_array=True)
         return X
-
-    def _refuse(self, unsupported: JsonObject) -> None:
-        """Keywords of ``fit`` that this estimator does not have, with a reason."""
-        given = {name for name, value in unsupported.items() if value is not None}
-        if "sample_weight" in given:
-            raise TypeError(
-                f"{type(self).__name__} has no weights per rating: leave sample_weight out, or "
-                "take ImplicitMF, whose confidences it multiplies"
-            )
-        if given:
-            raise TypeError(f"fit has no parameter {sorted(given)[0]!r}; it takes X and y")
 
     # --- on disk ----------------------------------------------------------------------------------
 

@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike
 
 from momentous.lowrank.data.ids import require_unmasked
 from momentous.lowrank.data.ratings import Ratings
-from momentous.lowrank.data.vocabulary import Pairs, pairs_of, split_triples
-from momentous.lowrank.estimators.base import BaseCompletion, holds_values
+from momentous.lowrank.data.vocabulary import Pairs, pairs_of
+from momentous.lowrank.estimators.base import BaseCompletion, Weights, holds_values
 from momentous.lowrank.losses import Implicit
 from momentous.lowrank.losses.implicit import ALPHA
 
@@ -73,6 +73,7 @@ class ImplicitMF(BaseCompletion):
     """
 
     _loss = "implicit"
+    _least_weight = 0.0
 
     alpha: float = ALPHA
     ridge: float | Literal["path"] | None = None
@@ -101,32 +102,11 @@ class ImplicitMF(BaseCompletion):
         ``sample_weight`` multiplies what an observation counts: ``c = 1 + alpha weight y``.  A pair
         of weight 0 has been observed still, with the confidence of a pair that has not.
         """
-        self._refuse(unsupported)
-        self._fit(self._new_ratings(*split_triples(X, y), sample_weight))
-        return self
+        return super().fit(X, y, sample_weight, **unsupported)
 
-    def _new_ratings(
-        self, X: Pairs, y: ArrayLike | None, sample_weight: ArrayLike | None = None
-    ) -> Ratings:
-        if sample_weight is not None:
-            if holds_values(X):
-                raise ValueError(
-                    "sample_weight needs pairs in the caller's order: pass pairs and y, or "
-                    "multiply the values of the matrix"
-                )
-            count = len(pairs_of(X)[0])
-            weights = require_unmasked(sample_weight, "weights", np.float64)
-            if weights.ndim == 0:
-                weights = np.full(count, weights)
-            if weights.shape != (count,) or not np.all(np.isfinite(weights) & (weights >= 0)):
-                raise ValueError(
-                    f"sample_weight of shape {weights.shape} must be {count} finite numbers of 0 "
-                    "or more, one per pair"
-                )
-            y = weights if y is None else weights * require_unmasked(y, "ratings", np.float64)
-        return super()._new_ratings(X, y)
-
-    def _ratings_of(self, X: Pairs, y: ArrayLike | None) -> Ratings:
+    def _ratings_of(self, X: Pairs, y: ArrayLike | None, weights: Weights = None) -> Ratings:
         if y is None and not holds_values(X):
             y = np.ones(len(pairs_of(X)[0]))
+        if weights is not None:
+            y = weights * require_unmasked(y, "ratings", np.float64)
         return super()._ratings_of(X, y)

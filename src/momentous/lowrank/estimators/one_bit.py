@@ -13,7 +13,7 @@ from momentous.io.types import AnyArray, JsonObject
 from momentous.lowrank.checks import check_number
 from momentous.lowrank.data.ratings import Ratings
 from momentous.lowrank.data.vocabulary import Pairs, ratings_of
-from momentous.lowrank.estimators.base import BiasedCompletion, holds_values, values_of
+from momentous.lowrank.estimators.base import BiasedCompletion, Weights, holds_values, values_of
 from momentous.lowrank.estimators.scikit import ClassifierMixin, metrics
 from momentous.lowrank.model import Unknown
 
@@ -57,12 +57,14 @@ class OneBitMatrixCompletion(ClassifierMixin, BiasedCompletion):
     _: KW_ONLY
     threshold: float | Literal["mean"] | None = None
 
-    def _new_ratings(self, X: Pairs, y: ArrayLike | None) -> Ratings:
+    def _new_ratings(self, X: Pairs, y: ArrayLike | None, weights: Weights = None) -> Ratings:
         if y is not None or holds_values(X):
-            self._find_classes(values_of(X, y))
-        return super()._new_ratings(X, y)
+            if weights is None and isinstance(X, Ratings):
+                weights = X.weights
+            self._find_classes(values_of(X, y), weights)
+        return super()._new_ratings(X, y, weights)
 
-    def _find_classes(self, values: AnyArray) -> None:
+    def _find_classes(self, values: AnyArray, weights: Weights = None) -> None:
         """The threshold and the two classes of these values."""
         self.threshold_: float | None = None
         if self.threshold is not None:
@@ -70,7 +72,11 @@ class OneBitMatrixCompletion(ClassifierMixin, BiasedCompletion):
                 raise ValueError(f"threshold={self.threshold!r} must be 'mean', a number or None")
             if self.threshold != "mean":
                 check_number("threshold", self.threshold, -math.inf)
-            self.threshold_ = float(np.mean(values) if self.threshold == "mean" else self.threshold)
+            self.threshold_ = (
+                float(np.average(values, weights=weights))
+                if self.threshold == "mean"
+                else float(self.threshold)
+            )
         classes = np.unique(self._classes_of(values))
         if classes.size != 2:
             shown = ", ".join(str(one) for one in classes[:5])
@@ -82,13 +88,17 @@ class OneBitMatrixCompletion(ClassifierMixin, BiasedCompletion):
         self.classes_: AnyArray = classes
 
     def partial_fit(
-        self, X: Pairs, y: ArrayLike | None = None, classes: ArrayLike | None = None
+        self,
+        X: Pairs,
+        y: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        classes: ArrayLike | None = None,
     ) -> Self:
         """As for `MatrixCompletion`; the first entries must have labels of both classes.
 
         ``classes``, which scikit-learn passes, are compared with those of the labels.
         """
-        super().partial_fit(X, y)
+        super().partial_fit(X, y, sample_weight)
         if classes is not None and not np.array_equal(np.unique(classes), self.classes_):
             raise ValueError(
                 f"classes={np.unique(classes).tolist()} are not those of the labels so far, "
@@ -103,7 +113,7 @@ class OneBitMatrixCompletion(ClassifierMixin, BiasedCompletion):
             raise ValueError(f"the label at position {bad} is {labels[bad]}; leave the pair out")
         return labels if self.threshold_ is None else labels > self.threshold_
 
-    def _ratings_of(self, X: Pairs, y: ArrayLike | None) -> Ratings:
+    def _ratings_of(self, X: Pairs, y: ArrayLike | None, weights: Weights = None) -> Ratings:
         classes = self._classes_of(values_of(X, y))
         other = np.flatnonzero(~np.isin(classes, self.classes_))
         if other.size:
@@ -113,7 +123,7 @@ class OneBitMatrixCompletion(ClassifierMixin, BiasedCompletion):
             )
         signs = np.where(classes == self.classes_[1], 1.0, -1.0)
         if y is not None:
-            return ratings_of(X, signs, self.dtype)
+            return ratings_of(X, signs, self.dtype, weights)
         ratings = ratings_of(X, None, self.dtype)
         return ratings.with_values(signs.astype(ratings.dtype))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -41,6 +42,8 @@ class Loss:
     self_concordant: ClassVar[bool] = False
     # Weight of z^2 / 2 summed over all pairs, observed or not; only for quadratic losses.
     dense_weight: ClassVar[float] = 0.0
+    # x is a pair, value and weight: see `Loss.of`.
+    weighted: ClassVar[bool] = False
     # Made for labels +1 and -1: ratings are cut at a threshold first.
     labels: ClassVar[bool] = False
     # Defaults of a model: biases, a mean, how the ridge grows with a row's number of entries
@@ -71,9 +74,22 @@ class Loss:
 
     @classmethod
     def formula(cls) -> Formula:
-        """What `entry` does, line by line, with numbers z and x and parameters p0, p1, ..."""
+        """What `entry` does, line by line, with numbers z and x, for a pair x and w, and parameters
+        p0, p1, ..."""
         names = tuple(f"p{k}" for k in range(len(dataclasses.fields(cls))))
-        return Formula.of(cls.entry, "z", "x", names)
+        return Formula.of(cls.entry, "z", ("x", "w") if cls.weighted else "x", names)
+
+    def of(self, values: Floats) -> Loss:
+        """This loss for such values of entries: times their weights, where they have weights."""
+        if values.ndim == 1:
+            return self
+        kind = weighted_class(type(self))  # type: ignore[arg-type]  # a class has a hash
+        return kind(*dataclasses.astuple(self))
+
+    @property
+    def plain(self) -> Loss:
+        """The loss without weights."""
+        return self
 
     @property
     def parameters(self) -> tuple[float, ...]:
@@ -124,9 +140,12 @@ class Loss:
         """The held-out error, from that average."""
         return mean
 
-    def measures(self, z: Floats, x: Floats, value_range: ValueRange) -> dict[str, float]:
+    def measures(
+        self, z: Floats, x: Floats, value_range: ValueRange, weights: Floats | None = None
+    ) -> dict[str, float]:
         """What ``evaluate`` prints."""
-        return {"mean_loss": self.error_of_mean(float(np.mean(self.error(z, x, value_range))))}
+        mean = float(np.average(self.error(z, x, value_range), weights=weights))
+        return {"mean_loss": self.error_of_mean(mean)}
 
     # --- in files ---------------------------------------------------------------------------------
 
@@ -141,6 +160,46 @@ class Loss:
 def largest_size(values: Floats) -> float:
     """The greatest absolute value, 0 without any, and no copy of all."""
     return float(max(values.max(initial=0.0), -values.min(initial=0.0)))
+
+
+@cache
+def weighted_class(loss: type[Loss]) -> type[Loss]:
+    """The class of a loss times the weight of the entry: x are arrays of two columns, value and
+    weight, and a pair in a formula."""
+    if loss.dense_weight:
+        raise ValueError(
+            f"the {loss.name} loss is over all pairs, and has no weights of entries: multiply the "
+            "values with them"
+        )
+
+    class Weighted(loss):  # type: ignore[valid-type, misc]
+        weighted, unit_curvature = True, False
+
+        @property
+        def plain(self) -> Loss:
+            return loss(*dataclasses.astuple(self))
+
+        @staticmethod
+        def entry(z: Numbers, x: Numbers, parameters: tuple[float, ...]) -> Triple:
+            value, slope, curvature = loss.entry(z, x[0], parameters)
+            return x[1] * value, x[1] * slope, x[1] * curvature
+
+        def entries(self, z: Numbers, x: Floats) -> Triple:
+            return super().entries(z, x.T)  # type: ignore[no-any-return]
+
+        def largest_curvature(self, x: Floats) -> Floats | float:
+            return x[:, 1] * self.plain.largest_curvature(x[:, 0])
+
+        def conjugate(self, y: Floats, x: Floats) -> Floats:
+            value, weight = x.astype(np.float64, copy=False).T
+            conjugates: Floats = weight * self.plain.conjugate(y / weight, value)
+            return conjugates
+
+        def error(self, z: Floats, x: Floats, value_range: ValueRange) -> Floats:
+            return x[:, 1] * self.plain.error(z, x[:, 0], value_range)
+
+    Weighted.__qualname__ = f"Weighted{loss.__qualname__}"
+    return Weighted
 
 
 LOSSES: dict[str, type[Loss]] = {}

@@ -98,6 +98,9 @@ class Implicit(Loss):
         """Root mean square error."""
         return math.sqrt(mean)
 
-    def measures(self, z: Floats, x: Floats, value_range: ValueRange) -> dict[str, float]:
+    def measures(
+        self, z: Floats, x: Floats, value_range: ValueRange, weights: Floats | None = None
+    ) -> dict[str, float]:
         """Root mean square of 1 - z over the pairs that were seen."""
-        return {"rmse_to_one": math.sqrt(np.mean(self.error(z, x, value_range)))}
+        squares = self.error(z, x, value_range)
+        return {"rmse_to_one": math.sqrt(np.average(squares, weights=weights))}

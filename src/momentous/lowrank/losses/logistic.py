@@ -57,8 +57,8 @@ class Logistic(Loss):
 
     def mean(self, ratings: Whole) -> float:
         """Log odds of +1, with half a label of each kind added: never infinite."""
-        ups = round(0.5 * ratings.nnz * (1.0 + ratings.mean)) + 0.5
-        return float(np.log(ups / (ratings.nnz + 1.0 - ups)))
+        ups = 0.5 * ratings.weight * (1.0 + ratings.mean) + 0.5
+        return float(np.log(ups / (ratings.weight + 1.0 - ups)))
 
     def default_ridge(self, ratings: Whole) -> float:
         """One number: labels have one unit."""
@@ -69,7 +69,10 @@ class Logistic(Loss):
         probability: Floats = expit(z)
         return probability
 
-    def measures(self, z: Floats, x: Floats, value_range: ValueRange) -> dict[str, float]:
+    def measures(
+        self, z: Floats, x: Floats, value_range: ValueRange, weights: Floats | None = None
+    ) -> dict[str, float]:
         """Mean log loss, and the share of labels that are predicted right."""
-        losses = float(np.mean(self.error(z, x, value_range)))
-        return {"log_loss": losses, "accuracy": float(np.mean((z > 0) == (x > 0)))}
+        losses = float(np.average(self.error(z, x, value_range), weights=weights))
+        right = (z > 0) == (x > 0)
+        return {"log_loss": losses, "accuracy": float(np.average(right, weights=weights))}

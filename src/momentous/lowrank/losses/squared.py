@@ -75,8 +75,10 @@ class Squared(Loss):
         """Root mean square error."""
         return math.sqrt(mean)
 
-    def measures(self, z: Floats, x: Floats, value_range: ValueRange) -> dict[str, float]:
+    def measures(
+        self, z: Floats, x: Floats, value_range: ValueRange, weights: Floats | None = None
+    ) -> dict[str, float]:
         """Root mean square error and mean absolute error."""
         errors = np.abs(np.clip(z, *value_range) - x)
-        rmse = math.sqrt(np.mean(np.square(errors, dtype=np.float64)))
-        return {"rmse": rmse, "mae": float(np.mean(errors))}
+        rmse = math.sqrt(np.average(np.square(errors, dtype=np.float64), weights=weights))
+        return {"rmse": rmse, "mae": float(np.average(errors, weights=weights))}

@@ -42,9 +42,8 @@ def explain(model: LowRankModel, row: Id, col: Id, n: int | None = None) -> Expl
     if n is not None:
         check_number("n", n, 1, whole=True)
     i, j = known_position(model.rows, row, "row"), known_position(model.cols, col, "column")
-    storage, loss = model.seen.by_row, model.loss
-    own = slice(storage.starts[i], storage.starts[i + 1])
-    others, values = storage.others[own], storage.values[own]
+    own = of_rows(model.seen.by_row, np.array([i]))
+    others, loss = own.others, model.loss.of(own.values)
     features = model.col_factors.astype(np.float64)
     p = model.row_factors[i].astype(np.float64)
     if model.penalty.biases:
@@ -53,9 +52,9 @@ def explain(model: LowRankModel, row: Id, col: Id, n: int | None = None) -> Expl
     of_entries = features[others]
     without_offset = of_entries @ p
     offsets = model.mean + model.col_bias.astype(np.float64)
-    _, slope, curvature = loss.entries(without_offset + offsets[others], values)
+    _, slope, curvature = loss.entries(without_offset + offsets[others], own.values)
     curvature = np.broadcast_to(curvature, slope.shape)
-    weights = model.penalty.weights(np.array([others.size]), model.rank)[0]
+    weights = model.penalty.weights(own.group_weights, model.rank)[0]
     system = (of_entries.T * curvature) @ of_entries + np.diag(weights)
     if loss.dense_weight:
         system += loss.dense_weight * features.T @ features

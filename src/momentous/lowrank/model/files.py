@@ -35,6 +35,7 @@ from momentous.lowrank.model.stored import (
     ENTRIES,
     HELD_OUT,
     RUN,
+    WEIGHTS,
     StoredRows,
     StoredSide,
     largest_number,
@@ -55,6 +56,7 @@ SCHEMA = {
     **{name: ArraySpec("iufUS", 1) for name in ("row_ids", "col_ids")},
     **{name: ArraySpec(kind, 1) for name, kind in KINDS.items()},
     **{HELD_OUT + name: ArraySpec(kind, 1, required=False) for name, kind in KINDS.items()},
+    **{name: ArraySpec("f", 1, required=False) for name in (WEIGHTS, HELD_OUT + WEIGHTS)},
 }
 OF_ROWS = {name: spec for name, spec in SCHEMA.items() if not name.startswith("col_")}
 WITH_OR_WITHOUT_ROWS = SCHEMA | {n: replace(spec, required=False) for n, spec in OF_ROWS.items()}
@@ -85,7 +87,11 @@ def save_model(
     arrays |= {"row_ids": model.rows.ids, "col_ids": model.cols.ids}
     for prefix, ratings in (("", model.seen), (HELD_OUT, model.held_out)):
         if ratings is not None:
-            arrays |= {prefix + name: getattr(ratings.by_row, name) for name in ENTRIES}
+            storage = ratings.by_row
+            arrays |= {prefix + "starts": storage.starts, prefix + "others": storage.others}
+            arrays[prefix + "values"] = np.ascontiguousarray(ratings.values)
+            if ratings.weights is not None:
+                arrays[prefix + WEIGHTS] = np.ascontiguousarray(ratings.weights)
     run, vectors = pack_run(model.run)
     place = Path(path)
     if ranks is None or ranks.size == 1:

@@ -185,7 +185,7 @@ def _run_to_go_on(
     run, ratings = start.run, objective.ratings
     same = (
         run is not None
-        and (start.loss, start.penalty) == (objective.loss, objective.penalty)
+        and (start.loss, start.penalty) == (objective.loss.plain, objective.penalty)
         and (start.mean, start.rank) == (objective.mean, objective.rank)
         and start.row_factors.dtype == objective.dtype
         and np.array_equal(start.rows.ids, vocabulary_of(ratings, 0).ids)
@@ -224,7 +224,7 @@ def _model_at(
         for side in (P, Q)
     )
     return LowRankModel(
-        loss=objective.loss,
+        loss=objective.loss.plain,
         mean=objective.mean,
         rows=vocabulary_of(ratings, 0),
         cols=vocabulary_of(ratings, 1),

@@ -13,7 +13,13 @@ from momentous.io.types import AnyArray, Integers
 from momentous.lowrank.backends import Backend, RowStep, find_backend
 from momentous.lowrank.checks import check_number, thread_count
 from momentous.lowrank.data.ids import Id, Ids, as_ids
-from momentous.lowrank.data.ratings import Compressed, Floats, Ratings, stored_ratings
+from momentous.lowrank.data.ratings import (
+    Compressed,
+    Floats,
+    Ratings,
+    pair_up,
+    stored_ratings,
+)
 from momentous.lowrank.data.vocabulary import (
     UNKNOWN,
     Pairs,
@@ -148,16 +154,18 @@ class LowRankModel:
 
     def training_error(self) -> float:
         """The loss's error (root mean square error, mean log loss, ...) for the entries seen."""
-        rows, cols, values, total = self.seen.rows, self.seen.cols, self.seen.values, 0.0
-        for begin in range(0, values.size, BLOCK):
+        rows, cols, values, total = self.seen.rows, self.seen.cols, self.seen.by_row.values, 0.0
+        loss = self.loss.of(values)
+        for begin in range(0, rows.size, BLOCK):
             block = slice(begin, begin + BLOCK)
             scores = self.scores_at(rows[block], cols[block]).astype(np.float64)
-            total += float(np.sum(self.loss.error(scores, values[block], self.value_range)))
-        return self.loss.error_of_mean(total / values.size)
+            total += float(np.sum(loss.error(scores, values[block], self.value_range)))
+        return loss.error_of_mean(total / self.seen.weight)
 
     def evaluate(self, ratings: Ratings) -> dict[str, float]:
         """The loss's measures (rmse and mae, log loss and accuracy, ...) for these ratings."""
-        return self.loss.measures(self.scores(ratings), ratings.values, self.value_range)
+        given = {} if ratings.weights is None else {"weights": ratings.weights}
+        return self.loss.measures(self.scores(ratings), ratings.values, self.value_range, **given)
 
     # --- recommendations --------------------------------------------------------------------------
 
@@ -319,7 +327,7 @@ class LowRankModel:
         where = np.full(len(ids), UNKNOWN)
         where[given] = rows.positions(ids[given])
         known = new.where(cols[new.cols] != UNKNOWN)
-        added = where[known.rows], cols[known.cols], known.values
+        added = where[known.rows], cols[known.cols], known.by_row.values
         grown = self.grown(rows, self.cols, lambda old: ~np.isin(old.rows, where), *added)
         return grown.with_best_rows(where[given], backend, device)
 
@@ -368,7 +376,7 @@ class LowRankModel:
         features = self.col_factors
         if self.penalty.biases:
             features = np.column_stack([features, np.ones_like(features[:, :1])])
-        weights = self.penalty.weights(np.diff(groups.starts), self.rank)
+        weights = self.penalty.weights(groups.group_weights, self.rank)
         step = RowStep(weights, features, self.mean + self.col_bias)
         return solve_rows(groups, self.loss, step, backend, device)
 
@@ -379,7 +387,7 @@ def solve_rows(
 ) -> Floats:  # fmt: skip
     """The best parameters of rows with these entries, for the features and offsets of the step."""
     kind, dtype = find_backend(backend, device, groups.others.size), step.features.dtype
-    side = kind.side(groups, loss, thread_count(threads))
+    side = kind.side(groups, loss.of(groups.values), thread_count(threads))
     offsets = None if step.offsets is None else kind.asarray(step.offsets, dtype)
     weights, features = (kind.asarray(each, dtype) for each in step[:2])
     step = RowStep(weights, features, offsets)
@@ -478,8 +486,16 @@ def transpose(ratings: Ratings) -> Ratings:
 def join_entries(
     old: Ratings, kept: NDArray[np.bool_], shape: tuple[int, int], *added: AnyArray
 ) -> Ratings:
-    """Those kept, and those added: rows, columns and values."""
-    parts: list[AnyArray] = [old.rows[kept], old.cols[kept], old.values[kept]]
+    """Those kept, and those added: rows, columns and values, or these beside weights."""
+    parts: list[AnyArray] = [old.rows[kept], old.cols[kept], old.by_row.values[kept]]
     if added:
+        if parts[2].ndim != added[2].ndim:
+            parts[2], new = (
+                each if each.ndim > 1 else pair_up(each) for each in (parts[2], added[2])
+            )
+            added = added[0], added[1], new
         parts = [np.concatenate(both) for both in zip(parts, added, strict=True)]
-    return Ratings(parts[0], parts[1], parts[2], shape)
+    rows, cols, values = parts
+    if values.ndim == 1:
+        return Ratings(rows, cols, values, shape)
+    return Ratings(rows, cols, values[:, 0], shape, weights=values[:, 1])

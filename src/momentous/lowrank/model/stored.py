@@ -24,6 +24,7 @@ from momentous.lowrank.model.fitted import of_rows
 from momentous.lowrank.solvers.fit import FitRun
 
 ENTRIES = ("starts", "others", "values")
+WEIGHTS = "weights"  # of the entries, where they have weights
 HELD_OUT = "held_out_"
 RUN = "run_"  # how the names of a run's arrays begin
 BEST = "run_best"
@@ -162,7 +163,8 @@ def largest_number(dtype: DTypeLike) -> float:
 def _entries(arrays: Mapping[str, AnyArray], prefix: str, shape: tuple[int, int]) -> Ratings:
     try:
         starts, others, values = (arrays[prefix + name] for name in ENTRIES)
-        return checked_storage(shape, starts, others, values, may_be_empty=True)
+        weights = arrays.get(prefix + WEIGHTS)
+        return checked_storage(shape, starts, others, values, weights=weights, may_be_empty=True)
     except ValueError as error:
         what = "entries held out" if prefix else "entries"
         raise ValueError(f"of its {what}, {error}") from None
@@ -173,7 +175,7 @@ def _join_entries(parts: Sequence[Ratings]) -> Ratings:
     storage = Compressed(
         np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)]),
         np.concatenate([part.cols for part in parts]),
-        np.concatenate([part.values for part in parts]),
+        np.concatenate([part.by_row.values for part in parts]),
     )
     return stored_ratings((counts.size, parts[0].shape[1]), storage, (None, None))
 

@@ -33,7 +33,7 @@ def updated(
 
     ranges = model.value_range, new.value_range
     limits = min(low for low, _ in ranges), max(high for _, high in ranges)
-    grown = model.grown(rows, cols, stays, new_rows, new_cols, new.values)
+    grown = model.grown(rows, cols, stays, new_rows, new_cols, new.by_row.values)
     grown = grown.with_best_rows(np.unique(new_rows), backend, device)
     turned = grown.transposed().with_best_rows(np.unique(new_cols), backend, device)
     return replace(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from momentous.distributed import Ranks
 from momentous.io.types import AnyArray, Matrix
@@ -34,7 +33,8 @@ class SpreadItems(Side):
     own : Side
         This rank's entries by item.
     weights, counts
-        Of this rank's share of the items; counts are of the entries on all ranks.
+        Of this rank's share of the items; counts are of the entries on all ranks, or the sums of
+        their weights.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class SpreadItems(Side):
         backend: Backend,
         ranks: Ranks,
         weights: Floats,
-        counts: NDArray[np.int64],
+        counts: AnyArray,
     ):
         self.own, self.backend, self.ranks, self._counts = own, backend, ranks, counts
         self.groups, self.loss, self.threads = own.groups, own.loss, own.threads
@@ -53,7 +53,7 @@ class SpreadItems(Side):
         self.weights_per_rank /= ranks.size
 
     @property
-    def counts(self) -> NDArray[np.int64]:
+    def counts(self) -> AnyArray:
         return self._counts
 
     def _everywhere(self, share: Floats) -> Floats:

@@ -18,6 +18,7 @@ class Totals(NamedTuple):
     """What all ranks together have."""
 
     nnz: int
+    weight: float
     shape: tuple[int, int]
     mean: float
     deviation: float
@@ -46,17 +47,19 @@ class RankRatings(Ratings):
     ) -> None:
         self._take(shape, storage, names)
         self.ranks = ranks
-        values = self.values.astype(np.float64, copy=False)
-        sums = ranks.all_reduce(np.array([values.size, shape[0], values.sum()], np.float64))
-        nnz, rows = int(sums[0]), int(sums[1])
+        values, weights = self.values.astype(np.float64, copy=False), self.weights
+        weights = np.ones(1) if weights is None else weights.astype(np.float64)
+        own = [values.size, shape[0], (weights * values).sum(), self.weight]
+        sums = ranks.all_reduce(np.array(own, np.float64))
+        nnz, rows, weight = int(sums[0]), int(sums[1]), float(sums[3])
         if not nnz:
             raise ValueError("there are no ratings on any rank: at least one entry is needed")
-        mean = float(sums[2]) / nnz
-        squares = ranks.sum(float(np.square(values - mean).sum()))
+        mean = float(sums[2]) / weight
+        squares = ranks.sum(float((weights * np.square(values - mean)).sum()))
         ends = [values.max(), -values.min()] if values.size else [-math.inf, -math.inf]
         high, low = ranks.all_reduce(np.array(ends, np.float64), "max")
-        deviation = math.sqrt(squares / nnz)
-        self._whole = Totals(nnz, (rows, shape[1]), mean, deviation, (-float(low), float(high)))
+        deviation, limits = math.sqrt(squares / weight), (-float(low), float(high))
+        self._whole = Totals(nnz, weight, (rows, shape[1]), mean, deviation, limits)
 
     @classmethod
     def share_of(cls, ratings: Ratings, ranks: Ranks) -> RankRatings:
@@ -77,7 +80,8 @@ class RankRatings(Ratings):
 
     @property
     def whole(self) -> Totals:
-        """Number of entries, shape, mean, deviation and range of the values on all ranks."""
+        """Number and weight of the entries, shape, mean, deviation and range of the values on all
+        ranks."""
         return self._whole
 
     def totals(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -182,7 +182,7 @@ def examine(
     sigma, pairs = _norm(dual, enough, steps, seed)
     gap = max(dual.value - dual.bound(1.0 / max(1.0, sigma)), 0.0) + ROUNDING * abs(dual.value)
     escape, decrease = dual.escape(pairs, columns)
-    count, ridge, value = objective.nnz, objective.ridge, dual.value
+    count, ridge, value = objective.weight, objective.ridge, dual.value
     relative = gap / max(abs(value), dual.negligible, TINY)
     facts = (
         f"gap {gap / count:.2g} (relative: {relative:.2g}), sigma_max {ridge * sigma:.7g} for "
@@ -228,7 +228,8 @@ class Dual:
         self.U, self.V, self.bias_columns = P[:, :r], Q[:, :r], (P[:, r:], Q[:, r:])
         self.sides = [objective.side(which) for which in (0, 1)]
         self.counts = self.sides[0].counts, self.summed(self.sides[1].counts)
-        weights = [penalty.weights(one, r, of_rows=not k) for k, one in enumerate(self.counts)]
+        amounts = objective.own_counts(0), self.summed(objective.own_counts(1))
+        weights = [penalty.weights(one, r, of_rows=not k) for k, one in enumerate(amounts)]
         self.roots = [np.sqrt(one[:, :1]) for one in weights]
         self.biases = [one[:, -1] for one in weights] if penalty.biases else []
 
@@ -247,7 +248,8 @@ class Dual:
         self.value = all_losses + self.penalty
         # An exact fit has a value of rounding alone: that of a slope is relative to the mean.
         zero = objective.loss.entries(np.array(objective.mean), self.values)[0]
-        self.negligible = EXACT * self.total(zero) + objective.nnz * (EXACT * objective.mean) ** 2
+        of_mean = objective.weight * (EXACT * objective.mean) ** 2
+        self.negligible = EXACT * self.total(zero) + of_mean
 
         self.data = [-slopes, -self._entries(1, self.right, self.left)[2]]  # by row, by column
         self.y = self.data[0] - self.dense * z if self.dense else self.data[0]  # Y on the entries

@@ -64,7 +64,7 @@ def follow_path(
     ridge = first = STEP * largest_ridge(objective)
     # Where mean and biases fit all entries but for rounding, factors have nothing to add at any
     # ridge, and the objective's own is as good as another.
-    size = max(map(abs, limits)) * math.sqrt(objective.nnz)
+    size = max(map(abs, limits)) * math.sqrt(objective.weight)
     nothing = not first > NOTHING * size
     if nothing:
         ridge = first = objective.ridge

@@ -144,7 +144,7 @@ class Sweep:
         if self._exact:
             own, before = self._own_and_other(state)
             other, least = self.objective.half_sweep(1 - self.side, before, own)
-            value = least / objective.nnz + objective.penalty_of(own, self.side)
+            value = least / objective.weight + objective.penalty_of(own, self.side)
             both = self._rescale(*self._in_order(own, other))
             rescaled = both[1 - self.side]
             current = None if self._one_sided else both[self.side]
@@ -161,7 +161,7 @@ class Sweep:
         image, _ = objective.half_sweep(
             self.side, both[self.side], rescaled, with_value=False, steps=self.steps
         )
-        return objective.join(*self._in_order(image, rescaled)), value + losses / objective.nnz
+        return objective.join(*self._in_order(image, rescaled)), value + losses / objective.weight
 
     def run(self, x: Floats, **options: Any) -> tuple[Floats, Result]:
         """`momentous.accelerate` from a point: the point after the last sweep, and the result."""
@@ -272,7 +272,7 @@ class _PlainSweep(Sweep):
         objective, fixed = self.objective, self._factor(fixed, 1 - which)
         before = None if current is None else self._factor(current, which)
         factor, losses = objective.half_sweep(which, before, fixed)
-        value = losses / objective.nnz + objective.penalty_of(fixed, 1 - which)
+        value = losses / objective.weight + objective.penalty_of(fixed, 1 - which)
         if before is not None and not objective.loss.quadratic:
             value += objective.penalty_of(before, which)
         return factor, value

@@ -130,12 +130,14 @@ class CudaBackend(Backend):
                 cupy.asarray(ratings.cols),
                 cupy.asarray(ratings.values, left.dtype),
             )
-        module = entry_kernels(left.shape[1], left.dtype, loss)
+        module = entry_kernels(left.shape[1], left.dtype, loss.plain)
         errors = cupy.empty(ratings.nnz, np.float64)
         launch(module, "pair_errors", ratings.nnz, (
             ratings.nnz, *pairs, pack_rows(left), pack_rows(right), *map(float, value_range),
             errors,
         ))  # fmt: skip
+        if ratings.weights is not None:
+            errors *= cupy.asarray(ratings.weights)
         return total(errors)
 
     def best_columns(
@@ -256,7 +258,7 @@ class CudaSide(Side):
     def _systems(self, features: Array, curvatures: Array | float) -> Array:
         """``sum_j c_ij f_j f_j'`` of each row, in lower triangles: (r, r, rows)."""
         size, dtype = features.shape[1], features.dtype
-        values = cupy.empty(self.groups.values.shape, dtype)
+        values = cupy.empty(self.groups.others.shape, dtype)
         values[...] = curvatures
         kernels = row_kernels(size, dtype, dtype, Weights(), False)
         packed = pack_rows(features, kernels.stride)

@@ -85,12 +85,17 @@ def entry_source(loss: Loss) -> str:
     """What `Loss.entry` and `Loss.error` do, in CUDA."""
 
     def error(z: Numbers, x: Numbers, low: Numbers, high: Numbers) -> Numbers:
-        return loss.error(z, x, (low, high))
+        return loss.plain.error(z, x, (low, high))
 
-    count = len(loss.parameters)
-    named = "".join(f"const A p{k} = A(parameters[{k}]); " for k in range(count))
+    names = {"x": "given.value", "w": "given.weight"} if loss.weighted else {"x": "given"}
+    names |= {f"p{k}": f"parameters[{k}]" for k in range(len(loss.parameters))}
+    named = "".join(f"const A {name} = A({one}); " for name, one in names.items())
+    observed = (
+        "struct alignas(2 * sizeof(T)) X { T value, weight; }" if loss.weighted else "typedef T X"
+    )
     return (
-        "__device__ inline Entry entry(A z, A x, const double* parameters) {\n    "
+        f"{observed};\n"
+        "__device__ inline Entry entry(A z, X given, const double* parameters) {\n    "
         f"{named}{loss.formula().in_c('A')}\n}}\n"
         "__device__ inline double error_of(double z, double x, double low, double high) {\n    "
         f"{Formula.of(error, 'z', 'x', 'low', 'high').in_c('double')}\n}}\n"

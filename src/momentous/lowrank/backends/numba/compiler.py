@@ -20,6 +20,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Protocol, TypeVar, cast
 
+import numpy as np
+
 from momentous.io.types import AnyFunction
 from momentous.lowrank.backends.numba.shared_cache import share_cache
 from momentous.lowrank.losses import Loss
@@ -87,18 +89,21 @@ def kernels_for(loss: type[Loss]) -> ModuleType:
 
 
 def entry_source(loss: type[Loss]) -> str:
-    """The function ``entry(z, x, parameters)`` of a loss, from its formula."""
-    formula = loss.formula()
-    count = len(fields(loss))
-    parameters = "".join(f"    p{k} = parameters[{k}]\n" for k in range(count))
-    return f"def entry(z, x, parameters):\n{parameters}{formula.in_python()}\n"
+    """The function ``entry(z, values, k, parameters)`` of a loss, from its formula: at the
+    prediction z of the k-th of these values."""
+    names = {f"p{k}": f"parameters[{k}]" for k in range(len(fields(loss)))}
+    names |= {"x": "float64(values[k])"}
+    if loss.weighted:
+        names |= {"x": "float64(values[k, 0])", "w": "float64(values[k, 1])"}
+    given = "".join(f"    {name} = {one}\n" for name, one in names.items())
+    return f"def entry(z, values, k, parameters):\n{given}{loss.formula().in_python()}\n"
 
 
 def compiled_entry(loss: type[Loss]) -> AnyFunction:
     """The same, compiled into whatever calls it."""
     elementary = import_module("momentous.lowrank.backends.numba.elementary")
     names = {name: getattr(math, name) for name in ("expm1", "fabs", "log", "sqrt", "tanh")}
-    names |= {"exp": elementary.exp, "log1p": elementary.log1p}
+    names |= {"exp": elementary.exp, "log1p": elementary.log1p, "float64": np.float64}
     exec(entry_source(loss), names)  # made of the names of operations and of numbers
     entry: AnyFunction = names["entry"]
     return compiled_kernel("contract", inline=True, cached=False)(entry)

@@ -64,11 +64,13 @@ compiled_kernel = kernel_of(LOSS)
 
 
 @compiled_kernel("contract", "reassoc")
-def evaluate(z: Floats, x: Floats, count: int, scale: float, parameters: Parameters) -> float:
+def evaluate(
+    z: Floats, values: Floats, begin: int, count: int, scale: float, parameters: Parameters
+) -> float:
     """Replace predictions by `scale` times the slopes; return the sum of the losses."""
     total = 0.0
     for k in range(count):
-        value, slope, _ = entry(np.float64(z[k]), np.float64(x[k]), parameters)
+        value, slope, _ = entry(np.float64(z[k]), values, begin + k, parameters)
         z[k] = scale * slope
         total += value
     return total
@@ -105,7 +107,7 @@ def add_groups(
                 u = load_row(lanes, left, i * width + at)
                 for k in range(count):
                     z[k] += dot_rows(u, load_row(lanes, right, others[begin + k] * width + at))
-            total += evaluate(z, values[begin : begin + count], count, scale, parameters)
+            total += evaluate(z, values, begin, count, scale, parameters)
             if scale == 0.0:
                 continue
             for at in range(0, width, strip):
@@ -138,12 +140,12 @@ def weigh(
     total = 0.0
     if with_value:
         for k in range(count):
-            value, slope, curvature = entry(z[k], np.float64(values[begin + k]), parameters)
+            value, slope, curvature = entry(z[k], values, begin + k, parameters)
             slopes[k], z[k] = -slope, curvature
             total += value
     else:  # which saves what only the value needs
         for k in range(count):
-            _, slope, curvature = entry(z[k], np.float64(values[begin + k]), parameters)
+            _, slope, curvature = entry(z[k], values, begin + k, parameters)
             slopes[k], z[k] = -slope, curvature
     return total
 

@@ -1,5 +1,6 @@
 // What all kernels share.  Set before: T (the numbers of factors and ratings), A (the type of sums),
-// SIZE (numbers in a row of a factor).
+// SIZE (numbers in a row of a factor).  What calls a loss has X after it: what was observed, a T, or
+// with weights two of them.
 
 constexpr int V = 16 / sizeof(T);  // numbers that are read at a time
 constexpr unsigned ALL = 0xffffffffu;

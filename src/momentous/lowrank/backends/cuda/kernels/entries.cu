@@ -27,7 +27,7 @@ __device__ inline T number_of(unsigned short x) {
 
 extern "C" __global__ void __launch_bounds__(128, PER_LANE > 1 ? 1 : PASS_RESIDENT) pass_entries(
     Int chunks, const int* order, const int* owners, const uint2* bounds, const int* others,
-    const T* values, const Vec* left, const Stored* right, const double* parameters, Int with_gradient,
+    const X* values, const Vec* left, const Stored* right, const double* parameters, Int with_gradient,
     Vec* gradients, double* totals, T* curvatures, double* bends) {
     Int warp = (Int(blockIdx.x) * blockDim.x + threadIdx.x) / 32;
     if (warp >= chunks) return;
@@ -45,17 +45,17 @@ extern "C" __global__ void __launch_bounds__(128, PER_LANE > 1 ? 1 : PASS_RESIDE
     double total = 0.0, bend = 0.0;
     // Where an entry's factor is, and its value, are read one round ahead.
     int other[STEPS];
-    T x[SHARED_LOSS ? 1 : STEPS];
+    X x[SHARED_LOSS ? 1 : STEPS];
     auto look_up = [&](unsigned base) {
 #pragma unroll
         for (int s = 0; s < STEPS; s++) {
             unsigned k = base + s * SLOTS;
             other[s] = k < end ? others[k] : -1;
-            if (!SHARED_LOSS) x[SHARED_LOSS ? 0 : s] = k < end ? values[k] : T(0);
+            if (!SHARED_LOSS) x[SHARED_LOSS ? 0 : s] = k < end ? values[k] : X{};
         }
         if (SHARED_LOSS) {
             unsigned k = base + part % STEPS * SLOTS;
-            x[0] = k < end ? values[k] : T(0);
+            x[0] = k < end ? values[k] : X{};
         }
     };
     look_up(begin + slot);
@@ -75,7 +75,7 @@ extern "C" __global__ void __launch_bounds__(128, PER_LANE > 1 ? 1 : PASS_RESIDE
                     for (int i = 0; i < V; i++) f[s][p].v[i] = number_of(stored.v[i]);
                 }
             }
-        T here[SHARED_LOSS ? 1 : STEPS];
+        X here[SHARED_LOSS ? 1 : STEPS];
 #pragma unroll
         for (int s = 0; s < (SHARED_LOSS ? 1 : STEPS); s++) here[s] = x[s];
         look_up(base + ROUND);

@@ -20,7 +20,7 @@ typedef Chosen<SIZE <= 12>::type S;
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT) gram(
     Int first, Int chunks, const int* order, const uint2* bounds, const int* owners,
-    const int* others, const T* values, const Vec* features, const T* current,
+    const int* others, const X* values, const Vec* features, const T* current,
     const double* parameters, A* partial) {
     __shared__ Vec staged[WARPS][3][32 * QS];
     __shared__ A row[WARPS][2][SIZE];
@@ -56,7 +56,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT) gram(
     };
     auto is_far = [&]() { return far.x + spot < far.y; };
     auto other_of = [&]() { return is_far() ? others[far.x + spot] : -1; };
-    auto value_of = [&]() { return is_far() ? values[far.x + spot] : T(0); };
+    auto value_of = [&]() { return is_far() ? values[far.x + spot] : X{}; };
     auto stage = [&](int buffer, int other) {
 #pragma unroll
         for (int m = 0; m < Q; m++) {
@@ -81,7 +81,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT) gram(
     close_group();
     bool there = is_far(), next_there = false;
     int rounds = far_rounds, next_rounds = 0;
-    T x = value_of(), next_x = T(0);
+    X x = value_of(), next_x = X{};
     advance();
     if (far_rounds) {
         next_there = is_far();
@@ -96,7 +96,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT) gram(
     while (true) {
         const bool later_there = is_far();
         const int later_rounds = far_rounds;
-        const T later_x = value_of();
+        const X later_x = value_of();
         if (far_rounds) {
             stage(buffer == 0 ? 2 : buffer - 1, other);
             advance();
@@ -120,7 +120,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT) gram(
 #pragma unroll
             for (int q = 0; q < SIZE; q++) z += row[warp][half][q] * f[q];
         }
-        Entry e = entry(z, A(x), parameters);
+        Entry e = entry(z, x, parameters);
         if (!there) e.value = e.slope = e.curvature = A(0);
 #pragma unroll
         for (int a = 0; a < SIZE; a++) {

@@ -75,7 +75,7 @@ __device__ inline void find_tile(int tile, int& down, int& right) {
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) gram(
-    Int first, Int chunks, const Int* begins, const int* owners, const int* others, const T* values,
+    Int first, Int chunks, const Int* begins, const int* owners, const int* others, const X* values,
     const Vec* features, const T* current, const double* parameters, A* partial) {
     __shared__ Vec staged[2][K * QS];
     alignas(16) __shared__ A pulls[K];
@@ -151,7 +151,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) gram(
                 Int at = begin + Int(K) * round + k;
                 Entry e = {A(0), A(0), A(0)};
                 if (OFFSET) z += A(f[OFFSET ? PADDED : 0]);
-                if (at < end) e = entry(z, A(values[at]), parameters);
+                if (at < end) e = entry(z, values[at], parameters);
                 pulls[k] = -e.slope;
                 curvatures[k] = e.curvature;
                 loss += e.value;
