@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from helpers import ADAPTIVE, Bowl, Waves, counted
-from momentous import Status, iterate, minimize
+from momentous import L1, Checkpoint, Status, accelerate, iterate, minimize, minimize_many
 
 BOWL, WAVES = Bowl(), Waves()
 VOIDS = [math.nan, math.inf, -math.inf]
@@ -500,3 +500,86 @@ def test_fixed_methods_in_single_precision_do_not_blame_right_constants(fixed):
     result = run(fixed, value, gradient, start, tol=1e-9, max_iterations=20_000)
     assert result.success == (result.grad_norm <= 1e-9)
     assert "too small for this function" not in result.message or "rounding" in result.message
+
+
+# --- what user code returns, and arguments of the wrong kind --------------------------------------
+
+
+class OwnTerm:
+    """A penalty of the user's own, with a mistake in it."""
+
+    def __init__(self, value=0.0, factor=1.0):
+        self._value, self._factor = value, factor
+
+    def value(self, x):
+        return self._value
+
+    def prox(self, x, step):
+        return self._factor * x
+
+
+def hidden(array):
+    return np.ma.masked_array(array, mask=np.arange(array.size).reshape(array.shape) == 0)
+
+
+MASKED = [
+    lambda x0: minimize(lambda x: (float(x @ x), hidden(2 * x)), x0, jac=True),
+    lambda x0: minimize(lambda x: float(x @ x), x0, jac=lambda x: hidden(2 * x)),
+    lambda x0: minimize(lambda x: (np.ma.masked, 2 * x), x0, jac=True),
+    lambda x0: minimize(lambda x: np.ma.masked, x0, jac=lambda x: 2 * x),
+    lambda x0: accelerate(lambda x: hidden(x / 2), x0),
+    lambda x0: minimize_many(lambda X: (hidden((X * X).sum(1)), 2 * X), x0[None], jac=True),
+    lambda x0: minimize_many(lambda X: ((X * X).sum(1), hidden(2 * X)), x0[None], jac=True),
+    lambda x0: minimize_many(
+        lambda x: (float(x @ x), hidden(2 * x)), x0[None], jac=True, vectorized=False
+    ),
+]
+
+
+@pytest.mark.parametrize("call", MASKED)
+def test_masked_entries_of_values_and_gradients_are_refused(call):
+    with pytest.raises(ValueError, match="masked entries; fill them"):
+        call(np.ones(3))
+
+
+def test_a_masked_array_that_hides_nothing_is_an_array():
+    result = minimize(BOWL.value, BOWL.start, jac=lambda x: np.ma.array(BOWL.gradient(x)))
+    assert result.success
+    assert type(result.jac) is np.ndarray
+
+
+def test_what_makes_the_norm_at_the_start_not_finite_is_named():
+    def begin(**options):
+        return minimize(BOWL.value, BOWL.start, jac=BOWL.gradient, **options)
+
+    assert_not_begun(begin(penalty=OwnTerm(factor=math.nan)), "correct its prox")
+    assert_not_begun(begin(inner=lambda a, b: -float(a @ b)), "it must be >= 0: correct inner")
+    for nothing in ("text", None):
+        with pytest.raises(TypeError, match=r"inner returned .*; it must return one real"):
+            begin(inner=lambda a, b, nothing=nothing: nothing)
+
+
+WRONG_KINDS = [
+    ({"penalty": lambda: L1("a")}, "L1: weight='a' must be finite"),
+    ({"penalty": lambda: L1(["a", "b", "c"])}, "must be finite and >= 0: one number"),
+    ({"penalty": lambda: L1(1j)}, "L1: weight=1j must be finite"),
+    ({"penalty": lambda: L1(None)}, "None for a weight"),
+    ({"penalty": lambda: OwnTerm("text")}, "value.* of the penalty returned 'text'"),
+    ({"penalty": lambda: OwnTerm(np.ones(3))}, "value.* of the penalty returned an array"),
+    ({"checkpoint": lambda: 3}, "checkpoint=3 must be the path of a file"),
+    ({"checkpoint": lambda: ""}, "checkpoint='' must be the path of a file"),
+    ({"resume": lambda: 3}, "resume=3 must be the path of a file"),
+    ({"resume": lambda: ""}, "resume='' must be the path of a file"),
+    ({"checkpoint": lambda: Checkpoint("run", every_seconds="1")}, "every_seconds='1' must be"),
+]
+
+
+@pytest.mark.parametrize(("given", "words"), WRONG_KINDS)
+def test_arguments_of_the_wrong_kind_are_named_with_the_remedy(given, words):
+    with pytest.raises((TypeError, ValueError), match=words):
+        minimize(
+            BOWL.value,
+            BOWL.start,
+            jac=BOWL.gradient,
+            **{name: make() for name, make in given.items()},
+        )

@@ -65,6 +65,18 @@ def test_a_plain_method_that_a_limit_has_ended_takes_its_step_again(tmp_path, li
     np.testing.assert_array_equal(result.x, expected.x)
 
 
+@pytest.mark.parametrize("method", ["jin-agd", "guilty"])
+@pytest.mark.parametrize("limit", [2, 3, 5, 8, 11])
+def test_a_step_that_is_taken_again_is_counted_once(tmp_path, method, limit):
+    options = {"jac": rosen_der, "method": method, "tol": 1e-4, "max_iterations": 20}
+    options |= {"gradient_lipschitz": 3000.0, "hessian_lipschitz": 5000.0}
+    expected = minimize(rosen, START, **options)
+    path = tmp_path / "run.npz"
+    minimize(rosen, START, max_evaluations=limit, checkpoint=path, **options)
+    result = minimize(rosen, START, resume=path, **options)
+    assert (result.nfev, result.njev, result.nit) == (expected.nfev, expected.njev, expected.nit)
+
+
 @pytest.mark.parametrize("method", ["auto", "lbfgs", "ada-ragd", "universal-hb"])
 @pytest.mark.parametrize("limit", [1, 2, 7, 12])
 def test_a_run_that_a_limit_has_ended_goes_on_where_it_was(tmp_path, method, limit):

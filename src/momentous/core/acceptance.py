@@ -128,9 +128,24 @@ def start_problem(oracle: Oracle, value: float, sample: Sample) -> str | None:
     entries, noun = to_numpy(oracle.arrays_at(sample)["jac"]), oracle.noun
     bad = np.argwhere(~np.isfinite(entries))
     if not len(bad):
-        return f"the norm of the {noun} at x0 overflows; rescale the objective"
+        return _norm_problem(oracle.space, sample, noun)
     first = tuple(int(i) for i in bad[0])
     return (
         f"the {noun} at x0 has {len(bad)} non-finite of {entries.size} entries, the first "
         f"at index {first} ({entries[tuple(bad[0])]}); start where the {noun} is finite"
     )
+
+
+def _norm_problem(space: Space, sample: Sample, noun: str) -> str:
+    """Why the norm is not finite where all entries of the gradient are."""
+    point, gradient = sample.point, sample.gradient
+    if space.penalty is not None:
+        end = space.penalty.prox(space, space.combination(point, -1.0, gradient), 1.0)
+        if not np.all(np.isfinite(to_numpy(end))):
+            return (
+                f"prox(x0 - g, 1) of penalty={space.penalty.given!r}, g the gradient at x0, is not "
+                "finite; correct its prox"
+            )
+    if space.has_own_inner and not (square := space.inner(gradient, gradient)) >= 0.0:
+        return f"inner(g, g) is {square:.6g} for the {noun} g at x0; it must be >= 0: correct inner"
+    return f"the norm of the {noun} at x0 overflows; rescale the objective"

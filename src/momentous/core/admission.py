@@ -32,8 +32,7 @@ def starting_point(x0: Unchecked) -> Array:
         if getattr(x0, "requires_grad", False):
             x0 = x0.detach()
         if isinstance(x0, np.ndarray | np.generic):
-            if np.ma.is_masked(x0):
-                raise ValueError("x0 has masked entries; pass the array without them")
+            refuse_masked(x0, "x0 has")
             scalar = isinstance(x0, np.generic)
             x0 = np.asarray(np.ma.getdata(x0))
             x0 = x0.reshape(1) if scalar else x0
@@ -60,6 +59,12 @@ def starting_point(x0: Unchecked) -> Array:
     if not xp.isdtype(x0.dtype, "real floating"):
         x0 = xp.astype(x0, xp.asarray(0.0).dtype)
     return xp.asarray(x0, copy=True)
+
+
+def refuse_masked(raw: Unchecked, who: str) -> None:
+    """Entries of NumPy's masked arrays that are hidden are not there to be used."""
+    if np.ma.is_masked(raw):
+        raise ValueError(f"{who} masked entries; fill them (array.filled(0.0)), or leave them out")
 
 
 def _refuse_many_arrays(x0: Unchecked) -> None:
@@ -136,6 +141,7 @@ class Admission:
             return raw  # as nearly always; what follows asks each thing again
         if raw is None:
             raise TypeError(f"{source} returned None, not an array of shape {self.space.shape}")
+        refuse_masked(raw, f"{source} returned")
         if self.space.library is np.ndarray and (
             not array_api_compat.is_array_api_obj(raw) or isinstance(raw, np.generic)
         ):
@@ -269,6 +275,7 @@ def scalar(raw: Unchecked, source: str) -> float:
         return float(raw)  # one of NumPy's is a float, too
     if getattr(raw, "requires_grad", False):
         raw = raw.detach()
+    refuse_masked(raw, f"{source} returned")
     size = math.prod(getattr(raw, "shape", ()))
     if size != 1:
         raise ValueError(

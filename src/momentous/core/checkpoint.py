@@ -29,7 +29,7 @@ from momentous.core.result import COLUMNS
 from momentous.core.space import Array, Space, to_numpy
 from momentous.core.status import EventKind, Status
 from momentous.core.step import Report, UnderWay
-from momentous.core.stopping import Progress
+from momentous.core.stopping import Progress, require
 from momentous.io.archive import Archive, ArchiveError, is_archive, read_archive, write_archive
 from momentous.io.atomic import permissions_of, previous_path, remove_left_over
 from momentous.io.types import AnyArray, JsonObject, Unchecked
@@ -48,6 +48,13 @@ _ENUMS: dict[str, type[enum.Enum]] = {cls.__name__: cls for cls in (Status, Even
 
 class CheckpointError(ValueError):
     """A file that is not a checkpoint, is damaged, or belongs to another problem."""
+
+
+def path_of_file(path: Unchecked, name: str) -> Path:
+    """The path that an argument of this name is."""
+    if not isinstance(path, str | os.PathLike) or not Path(path).name:
+        raise TypeError(f"{name}={path!r} must be the path of a file, such as 'run.npz'")
+    return Path(path)
 
 
 @dataclasses.dataclass
@@ -74,11 +81,11 @@ class Checkpoint:
     is_file: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        self.path = Path(self.path)
-        if self.every_seconds is not None and not self.every_seconds >= 0:
-            raise ValueError(f"every_seconds={self.every_seconds!r} must be a number >= 0 or None")
-        if self.every_iterations is not None and not self.every_iterations >= 1:
-            raise ValueError(f"every_iterations={self.every_iterations!r} must be >= 1 or None")
+        self.path = path_of_file(self.path, "checkpoint")
+        if self.every_seconds is not None:
+            require("every_seconds", self.every_seconds, 0, "None or a number")
+        if self.every_iterations is not None:
+            require("every_iterations", self.every_iterations, 1, "None or a number")
         if not self.path.parent.is_dir():
             raise FileNotFoundError(
                 f"the folder {self.path.parent} for the checkpoint {self.path.name} does not exist"
@@ -391,9 +398,10 @@ def load(
         return path
     if isinstance(path, PackedRun):
         return unpack_state(path.tree, path.arrays, space)
+    path = path_of_file(path, "resume")
     archive = read_checkpoint(path)
     try:
-        return unpack_state(archive.content, archive.arrays, space, Path(path))
+        return unpack_state(archive.content, archive.arrays, space, path)
     except CheckpointError as error:
         raise CheckpointError(f"{path} {error}") from None
 

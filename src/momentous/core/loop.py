@@ -533,14 +533,16 @@ class Run(Iterator[IntermediateResult]):
         way, oracle = self._way, self.oracle
         last = oracle.last if way is None or way.begun else way.known
         last = None if last is NO_SAMPLE else last
-        memory = self.memory
+        memory, progress = self.memory, self.progress
         if way is not None and way.begun:
             memory = dataclasses.replace(way, nfev=oracle.nfev, njev=oracle.njev)
+        elif way is not None and way.known is not None:  # a step that will be taken again
+            progress = dataclasses.replace(progress, nfev=way.nfev, njev=way.njev)
         return RunState(
             space=oracle.space.describe(),
             method=self.method.description(),
             tol=self._options.tol,
-            progress=self.progress,
+            progress=progress,
             memory=memory,
             report=self.report,
             best_point=self.best_point,

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import array_api_compat
 import numpy as np
 
-from momentous.core.admission import levels_to_the_user
+from momentous.core.admission import levels_to_the_user, scalar
 from momentous.core.box import Entries, Sides
 from momentous.core.space import Array, Space
 
@@ -44,6 +44,8 @@ def _like(x: Array, weight: Any) -> Any:
     """A number as it is; weights as an array of the library, dtype and device of x."""
     if isinstance(weight, int | float):
         return weight
+    if weight is None:
+        raise TypeError("a penalty has None for a weight; give one number, or one per entry")
     made = _xp(x).asarray(weight, dtype=x.dtype, **_where(x))
     pairs = zip(made.shape[::-1], x.shape[::-1], strict=False)
     if len(made.shape) > len(x.shape) or any(a not in (1, b) for a, b in pairs):
@@ -59,12 +61,16 @@ def _check(term: Any, *names: str) -> None:
     for name in names:
         value = getattr(term, name)
         if isinstance(value, list | tuple):
-            value = np.asarray(value, float)
+            value = np.asarray(value)
             object.__setattr__(term, name, value)
-        if isinstance(value, int | float | np.ndarray) and not (
-            np.all(np.asarray(value, float) >= 0.0) and np.all(np.isfinite(value))
-        ):
-            raise ValueError(f"{type(term).__name__}: {name}={value!r} must be finite and >= 0")
+        if not isinstance(value, int | float | complex | str | bytes | np.ndarray):
+            continue  # of another library, or of compiled code
+        numbers = np.asarray(value)
+        if numbers.dtype.kind not in "biuf" or not np.all((numbers >= 0) & np.isfinite(numbers)):
+            raise ValueError(
+                f"{type(term).__name__}: {name}={value!r} must be finite and >= 0: one number, or "
+                "an array of numbers"
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -332,7 +338,7 @@ class Penalty:
 
     def value(self, m: Entries, x: Array) -> Any:
         """h(x), without its smooth part."""
-        return float(self.apply(m, self.term.value, x))
+        return scalar(self.apply(m, self.term.value, x), "value(x) of the penalty")
 
     def total(self, m: Entries, x: Array) -> Any:
         """h(x)."""
@@ -401,7 +407,7 @@ def read_penalty(term: Any, space: Space, start: Array) -> Penalty:
 def membership(feasible: Any) -> Callable[[Array], bool]:
     """Is a point in the set that ``feasible=`` names: a term, or a function of x?"""
     if callable(getattr(feasible, "value", None)):
-        return lambda x: math.isfinite(float(feasible.value(x)))
+        return lambda x: math.isfinite(scalar(feasible.value(x), "value(x) of feasible"))
     if callable(feasible):
         return lambda x: bool(feasible(x))
     raise TypeError(

@@ -15,6 +15,7 @@ from momentous.core.admission import (
     both_of,
     explain_read_only,
     levels_to_the_user,
+    refuse_masked,
     written_into,
 )
 from momentous.core.box import Box
@@ -167,6 +168,7 @@ class BatchFunction:
         ]
 
     def _values(self, values: Any, k: int) -> Array:
+        refuse_masked(values, "fun returned")
         if not array_api_compat.is_array_api_obj(values) and self.xp.__name__.endswith("numpy"):
             values = np.asarray(values)
         if tuple(getattr(values, "shape", ("no array",))) != (k,):
@@ -183,6 +185,7 @@ class BatchFunction:
         return self.xp.astype(values, self.wide, copy=True)
 
     def _gradients(self, gradients: Any, k: int) -> Array:
+        refuse_masked(gradients, "the gradients have")
         shape = tuple(getattr(gradients, "shape", ()))
         if shape != (k, *self.shape):
             raise ValueError(
@@ -241,6 +244,8 @@ class BatchFunction:
         return call
 
     def _stacked(self, parts: Any) -> Array:
+        for part in parts:
+            refuse_masked(part, "fun or jac returned")
         is_array = array_api_compat.is_array_api_obj(parts[0])
         return self.xp.stack(list(parts)) if is_array else np.array(parts, float)
 
