@@ -10,7 +10,7 @@ from momentous.io.types import AnyArray
 from momentous.lowrank.checks import check_number
 from momentous.lowrank.data.ids import Id
 from momentous.lowrank.data.ratings import Floats
-from momentous.lowrank.model.fitted import LowRankModel, known_position
+from momentous.lowrank.model.fitted import LowRankModel, known_position, of_rows
 
 
 class Explanation(NamedTuple):

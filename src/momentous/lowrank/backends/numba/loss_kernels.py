@@ -64,13 +64,11 @@ compiled_kernel = kernel_of(LOSS)
 
 
 @compiled_kernel("contract", "reassoc")
-def evaluate(
-    z: Floats, values: Floats, begin: int, count: int, scale: float, parameters: Parameters
-) -> float:
+def evaluate(z: Floats, values: Floats, count: int, scale: float, parameters: Parameters) -> float:
     """Replace predictions by `scale` times the slopes; return the sum of the losses."""
     total = 0.0
     for k in range(count):
-        value, slope, _ = entry(np.float64(z[k]), values, begin + k, parameters)
+        value, slope, _ = entry(np.float64(z[k]), values, k, parameters)
         z[k] = scale * slope
         total += value
     return total
@@ -107,7 +105,7 @@ def add_groups(
                 u = load_row(lanes, left, i * width + at)
                 for k in range(count):
                     z[k] += dot_rows(u, load_row(lanes, right, others[begin + k] * width + at))
-            total += evaluate(z, values, begin, count, scale, parameters)
+            total += evaluate(z, values[begin : begin + count], count, scale, parameters)
             if scale == 0.0:
                 continue
             for at in range(0, width, strip):
