@@ -130,9 +130,12 @@ def test_single_precision_has_weights_too(backend, loss):
     there = single.backend.asarray(x.astype(np.float32), np.float32)
     assert single.value(there) == pytest.approx(exact.value(x), rel=1e-5)
     close(single.gradient(there), exact.gradient(x), 1e-4)
-    for steps in (None, 2):
-        found = single.half_sweep(0, *single.split(there), steps=steps)[0]
-        close(found, exact.half_sweep(0, *exact.split(x), steps=steps)[0], 1e-3)
+    found = single.half_sweep(0, *single.split(there))[0]
+    close(found, exact.half_sweep(0, *exact.split(x))[0], 1e-3)
+    # A few steps need not be those of double precision: beside entries that are repeated.
+    often = problem(repeated(loss), loss, backend, dtype=np.float32)
+    found = single.half_sweep(0, *single.split(there), steps=2)[0]
+    close(found, often.half_sweep(0, *often.split(there), steps=2)[0], 1e-3)
 
 
 @LOSSES
