@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from momentous.lowrank import Ratings, RatingsFileError
@@ -64,9 +64,10 @@ ODD = st.text(
 ).filter(lambda name: name == name.strip(" \t\n") and len(name.encode()) <= 256)
 
 
-@given(st.lists(ODD | st.sampled_from(["\xa0",
+@given(st.lists(ODD | st.sampled_from(["\xa0", "\x01",
                 'a"b', "a,b", 'x\n"y"', '"', '""', '",', '0\n"', "a\n\nb"]),
                 min_size=1, max_size=8, unique=True))  # fmt: skip
+@example(["\x01"])
 @settings(max_examples=40, deadline=None)
 def test_any_ids_survive_a_csv(names):
     count = len(names)

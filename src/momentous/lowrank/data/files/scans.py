@@ -41,6 +41,7 @@ TOO_LONG, NO_NUMBER = "LINE SIZE OVER MAXIMUM", "CAST"  # in DuckDB's words
 NOT_UTF8 = "is not encoded as UTF-8; save it as UTF-8"
 QUOTES = "expected quotes that are closed, and a delimiter after them: close or remove them"
 NO_MOVIE = "expected a line 'movie:' before the first rating"
+NO_CELL = "\x01nothing\x01"  # DuckDB takes '' for null unless another text means null
 HAS_ZERO = "coalesce(contains(user, chr(0)) OR contains(item, chr(0)), false)"
 NO_ZERO = (HAS_ZERO, "expected ids without zero bytes")
 
@@ -93,7 +94,7 @@ class Lines:
             f"auto_detect = false, header = false, columns = {{{columns}}}, skip = {self.skip}, "
             f"delim = {quoted_text(self.delimiter)}, quote = {quote}, escape = {quote}, "
             f"compression = 'none', strict_mode = true, null_padding = {self.pads}, "
-            "nullstr = '\x01', store_rejects = true, rejects_limit = 0, "
+            f"nullstr = {quoted_text(NO_CELL)}, store_rejects = true, rejects_limit = 0, "
             f"max_line_size = {limits.line_bytes}, "
             f"buffer_size = {max(4 * limits.line_bytes, min(BUFFER_BYTES, longest))}",
         )
