@@ -170,10 +170,9 @@ class Face:
             return m.each(cut_between(m), m.each(lambda xp, g: -g, gradient), lo, up)
         low, high, g = (to_numpy(a).reshape(-1) for a in (lo, up, gradient))
         self.renew(m, rows)
-        if space.is_part:  # nothing is known of the steps before
-            presses = ((low == 0.0) & (g > 0.0)) | ((high == 0.0) & (g < 0.0))
-            self.admit(m, rows, np.flatnonzero(presses))
-            self.hold(-np.sign(g[self.places]))
+        pressed = low == high
+        self.admit(m, rows, np.flatnonzero(pressed & self.idle))
+        self.hold((-np.sign(g) * pressed)[self.places])
         wrong = np.zeros(len(self.places))
         for _ in range(MOST_PASSES):
             weights, held = self._pivot(m, pairs, low, high, g, wrong)
