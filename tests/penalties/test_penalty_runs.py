@@ -341,3 +341,26 @@ def test_far_from_0_no_small_gradient_is_taken_for_none(term, dtype, far, slope)
     found = minimize(fun, np.full(3, far, dtype), jac=True, penalty=term, tol=1e-7)
     assert found.success
     assert np.linalg.norm(slope * found.x.astype(float)) < 1e-7 + 3e-9
+
+
+@pytest.mark.parametrize(
+    ("term", "most"), [(Ball(0.5), 400), (GroupL2(12.0, np.arange(40) // 5), 700)]
+)
+def test_the_search_goes_beyond_the_model_where_a_term_bends_and_f_does_not(term, most):
+    """Along a sphere, or a group of constant norm, f may bend down: pairs say nothing of that.
+    With steps of at most 1 the ball takes more than 20,000 calls."""
+    rng = np.random.default_rng(0)
+    matrix = rng.standard_normal((80, 40)) @ np.diag(np.geomspace(1, 30, 40))
+    right = 5 * rng.standard_normal(80)
+    points = []
+
+    def student(x):
+        points.append(x)
+        e = matrix @ x - right
+        return float(np.log1p(e * e / 2).sum()), matrix.T @ (e / (1 + e * e / 2))
+
+    size = np.linalg.norm(student(np.zeros(40))[1])
+    run = minimize(student, np.zeros(40), jac=True, method="lbfgs", penalty=term, tol=1e-6 * size)
+    assert run.success
+    assert run.nfev <= most
+    assert all(np.isfinite(term.value(x)) for x in points)

@@ -198,7 +198,35 @@ def _way(xp: Any, g: Array, x: Array, y: Array) -> tuple[Array, Array]:
 
 
 @record
-class BoxLine(Line):
+class BentLine(Line):
+    """A way from a sample that need not be straight."""
+
+    def at(self, m: Any, here: Sample, t: Any) -> Array:
+        """The point at t."""
+        raise NotImplementedError
+
+    def slopes(self, m: Any, gradient: Array) -> Array:
+        """By how much f changes along each entry of x, with that gradient."""
+        return gradient
+
+    def ask(self, m: Any, here: Sample, search: Search, c1: float) -> Ask:
+        t, descends = m.where(search.trials == 0, self.first, search.next), self.descends
+        there = self.at(m, here, t)
+        point = m.choose(descends, there, here.point)
+        below = UNKNOWN
+        if not m.fused:  # values come alone
+            fall = self.fall(m, c1, here, t, there)
+            below = m.where(search.phase == LOOK, UNKNOWN, here.value + fall)
+        return Ask(point, VALUE, m.no(descends), here, below=below)
+
+    def fall(self, m: Any, share: float, here: Sample, t: float, point: Array) -> Any:
+        """By the straight way to the point."""
+        told = m.dot(_way, self.slopes(m, here.gradient), here.point, point)
+        return share * m.minimum(told, 0.0)
+
+
+@record
+class BoxLine(BentLine):
     """The way P(x + t d) from a sample in a box."""
 
     @staticmethod
@@ -212,27 +240,13 @@ class BoxLine(Line):
             far = m.dot(_open, d, box.lower, box.upper) > 0.0
             return m.where(far, first_guess(m, here), 1.0)
 
-        slope, square = m.inner(here.gradient, d), m.inner(d, d)
-        longest = math.sqrt(m.largest) / m.maximum(m.sqrt(square), 1.0)
-        first = m.minimum(m.case(1.0, (guess, first_trial)), longest)
-        descends = (slope < 0.0) & (slope > -math.inf)
-        return BoxLine(d, slope, descends, longest, first, guess)
+        line = Line.along(m, here, d, guess)
+        first = m.minimum(m.case(1.0, (guess, first_trial)), line.longest)
+        return BoxLine(d, line.slope, line.descends, line.longest, first, guess)
 
-    def ask(self, m: Any, here: Sample, search: Search, c1: float) -> Ask:
-        box = m.box
-        t, descends = m.where(search.trials == 0, self.first, search.next), self.descends
-        there = box.clip(m, m.combination(here.point, t, self.direction))
-        point = m.choose(descends, there, here.point)
-        below = UNKNOWN
-        if not m.fused:  # values come alone
-            fall = self.fall(m, c1, here, t, there)
-            below = m.where(search.phase == LOOK, UNKNOWN, here.value + fall)
-        return Ask(point, VALUE, m.no(descends), here, below=below)
-
-    def fall(self, m: Any, share: float, here: Sample, t: float, point: Array) -> Any:
-        """By the way to the point, which need not be straight."""
-        told = m.dot(_way, here.gradient, here.point, point)
-        return share * m.minimum(told, 0.0)
+    def at(self, m: Any, here: Sample, t: Any) -> Array:
+        point: Array = m.box.clip(m, m.combination(here.point, t, self.direction))
+        return point
 
     def slope_at(self, m: Any, there: Sample, made: Vectors, sums: Sums) -> Any:
         """Of what still moves there."""

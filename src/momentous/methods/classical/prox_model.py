@@ -16,7 +16,8 @@ point is a value of the proximal map, whatever the guesses were worth: it is alw
 finite.  Where it does not descend, the proximal gradient step takes its place.
 
 The search goes along the straight line to that point, on which f + h is no more than f and a linear
-function, as h is convex.
+function, as h is convex; and beyond it, where decrease and slope say so, along the proximal map of
+the way on, prox(w + (t - 1) d, step): what h holds stays, and every point is one where h is finite.
 
 .. [1] M. Hintermueller, K. Ito, K. Kunisch, "The primal-dual active set strategy as a semismooth
    Newton method", SIAM J. Optim. 13 (2003).
@@ -32,10 +33,10 @@ from typing import Any
 from momentous.core.machine import BoxMachine
 from momentous.core.oracle import Sample
 from momentous.core.record import record
-from momentous.core.rule import UNKNOWN, VALUE, Ask, Sums, Vectors
+from momentous.core.rule import Sums, Vectors
 from momentous.core.space import Array
-from momentous.methods.classical.box_model import BoxLine, Inverse
-from momentous.methods.search.wolfe import LOOK, Line, Search
+from momentous.methods.classical.box_model import BentLine, BoxLine, Inverse
+from momentous.methods.search.wolfe import Line, first_guess
 
 # Turns after which the answer is taken as it is; and how near, in units of |p|, it is settled.
 MOST_TURNS = 10
@@ -134,41 +135,62 @@ def _where_held(xp: Any, held: Array, end: Array, x: Array, p: Array) -> Array:
 
 
 @record
-class ProxLine(Line):
-    """The way from x to the end x + d."""
+class ProxLine(BentLine):
+    """The straight way from x to the end x + d, and beyond it the proximal map of the way on: what
+    is held there stays, as long as h holds it."""
 
     end: Array
     linear: Array  # the slope of h at the end: <linear, d> is no less than what h changes by
+    held: Array  # at the end
+    step: Any  # of the proximal map that has led there
 
     @staticmethod
     def from_sample(m: BoxMachine, here: Sample, inverse: Inverse, guess: Any) -> ProxLine:
-        """Towards the least value of the model.  Without pairs that is the proximal gradient step
-        whose gradient step is of length 1."""
+        """Towards the least value of the model; without pairs to the proximal gradient step."""
         norm = m.norm(here.gradient)
-        first = 1.0 / (norm + (norm == 0.0))
-        step = m.case(first, (m.no(guess), lambda: inverse.gamma))
+        step = m.case(first_guess(m, here, norm), (m.no(guess), lambda: inverse.gamma))
         begun = _guess(m, m.combination(here.point, -step, here.gradient), step)
         found = m.case(begun, (m.no(guess), lambda: _model_end(m, here, inverse, begun, step)))
-        line = ProxLine._to(m, here, found, guess)
-        return m.case(line, (m.no(line.descends), lambda: ProxLine._to(m, here, begun, guess)))
+        line = ProxLine._to(m, here, found, step, guess)
+        return m.case(
+            line, (m.no(line.descends), lambda: ProxLine._to(m, here, begun, step, guess))
+        )
 
     @staticmethod
-    def _to(m: BoxMachine, here: Sample, model: Model, guess: Any) -> ProxLine:
+    def _to(m: BoxMachine, here: Sample, model: Model, step: Any, guess: Any) -> ProxLine:
         d = m.combination(model.end, -1.0, here.point)
         slope = m.inner(m.combination(here.gradient, 1.0, model.slope), d)
-        descends = (slope < 0.0) & (slope > -math.inf)
-        # No further than the end: beyond it h need not be finite.
-        return ProxLine(d, slope, descends, 1.0, 1.0, guess, model.end, model.slope)
+        line = Line.of(m, here, d, slope, m.inner(d, d), guess)
+        return ProxLine(
+            d, slope, line.descends, line.longest, 1.0, guess, model.end, model.slope, model.held,
+            step,
+        )  # fmt: skip
 
-    def ask(self, m: Any, here: Sample, search: Search, c1: float) -> Ask:
-        t, descends = m.where(search.trials == 0, self.first, search.next), self.descends
-        between = m.combination(here.point, t, self.direction)
-        point = m.choose(descends, m.choose(t < 1.0, between, self.end), here.point)
-        below = m.where(search.phase == LOOK, UNKNOWN, here.value + c1 * t * self.slope)
-        return Ask(point, VALUE, m.no(descends), here, below=below)
+    def at(self, m: Any, here: Sample, t: Any) -> Array:
+        def beyond() -> Array:
+            on = m.combination(self.end, t - 1.0, self.direction)
+            return m.penalty.prox(m, m.combination(on, self.step, self.linear), self.step)
+
+        def between() -> Array:
+            return m.combination(here.point, t, self.direction)
+
+        point: Array = m.case(self.end, (t < 1.0, between), (t > 1.0, beyond))
+        return point
+
+    def slopes(self, m: Any, gradient: Array) -> Array:
+        """With a linear function in place of h."""
+        slopes: Array = m.combination(gradient, 1.0, self.linear)
+        return slopes
 
     def slope_at(self, m: Any, there: Sample, made: Vectors, sums: Sums) -> Any:
-        """That of f and of a linear function in place of h."""
+        """Of what still moves there."""
         if there.gradient is None:
             return math.nan
-        return m.inner(m.combination(there.gradient, 1.0, self.linear), self.direction)
+        given = self.slopes(m, there.gradient), self.direction, self.held, there.point, self.end
+        return m.dot(_moving, *given)
+
+
+def _moving(
+    xp: Any, slopes: Array, d: Array, held: Array, x: Array, end: Array
+) -> tuple[Array, Array]:
+    return slopes, xp.where((held == 0.0) | (x != end), d, xp.zeros_like(d))

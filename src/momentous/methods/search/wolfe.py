@@ -119,10 +119,12 @@ class Trial:
     slope: float = math.nan
 
 
-def first_guess(m: Machine, here: Sample) -> Any:
-    """t of a first trial along the gradient, of which nothing but the scale of x is known."""
+def first_guess(m: Machine, here: Sample, norm: float | None = None) -> Any:
+    """t of a first trial along the gradient, of which nothing but the scale of x is known; its norm
+    is that of the sample, unless it is given."""
+    norm = here.grad_norm if norm is None else norm
     length = WOLFE_CONSTANTS.guess_share * m.maximum(m.norm(here.point), 1.0)
-    return m.minimum(length, 1.0) / m.where(here.grad_norm == 0.0, 1.0, here.grad_norm)
+    return m.minimum(length, 1.0) / m.where(norm == 0.0, 1.0, norm)
 
 
 START = Trial(0.0, math.nan)  # the low end as long as no trial has fallen
