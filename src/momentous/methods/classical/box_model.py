@@ -93,7 +93,7 @@ def model_step(m: BoxMachine, here: Sample, inverse: Inverse) -> Array:
     def pivoted() -> Array:
         if (face := inverse.kept_face(m)) is not None:
             return face.least_between(m, inverse, lo, up, g)
-        held = m.each(_nothing, g)
+        held = m.each(zeros_like, g)
         wrong = m.each(_wrong, held, newton, held, lo, up)
 
         def held_step(held: Array, target: Array) -> Array:
@@ -147,8 +147,16 @@ def _room(xp: Any, far: Array, near: Array, x: Array, g: Array) -> Array:
     return xp.where((x == near) & (xp.sign(way) * g > 0.0), 0.0, way)
 
 
-def _nothing(xp: Any, a: Array) -> Array:
+def zeros_like(xp: Any, a: Array) -> Array:
     return xp.zeros_like(a)
+
+
+def where_held(xp: Any, held: Array, target: Array, free: Array) -> Array:
+    return xp.where(held != 0.0, target, free)
+
+
+def off_target(xp: Any, held: Array, target: Array, p: Array) -> Array:
+    return xp.where(held != 0.0, target - p, xp.zeros_like(p))
 
 
 def _sum(xp: Any, a: Array, b: Array) -> Array:

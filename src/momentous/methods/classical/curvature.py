@@ -20,9 +20,9 @@ from momentous.core.oracle import Sample
 from momentous.core.passes import GRADIENT_ALONG, Pass
 from momentous.core.rule import UNKNOWN, VALUE, Ask, Sums, Vectors
 from momentous.core.space import Array, Space, to_numpy
-from momentous.methods.classical.box_model import Inverse
+from momentous.methods.classical.box_model import BoxLine, Inverse
 from momentous.methods.classical.constants import LBFGS_CONSTANTS
-from momentous.methods.classical.prox_model import line_with_kinks
+from momentous.methods.classical.prox_model import ProxLine
 from momentous.methods.search.wolfe import LOOK, Line, Search
 
 
@@ -144,8 +144,10 @@ UNIT = Unit()
 def line_from(m: Any, here: Sample, inverse: Inverse, is_guess: Any) -> Line | FusedLine:
     """The way from here along -H g, or in a box or with a simple term to where the model is
     least."""
-    if has_kinks(m):
-        return line_with_kinks(m, here, inverse, is_guess)
+    if m.box is not None:
+        return BoxLine.from_sample(m, here, inverse, is_guess)
+    if m.penalty is not None:
+        return ProxLine.from_sample(m, here, inverse, is_guess)
     d = inverse.descent(m, here.gradient)
     if m.fuses:
         return FusedLine(d, functools.partial(Line.along, m, here, d, is_guess))

@@ -23,6 +23,7 @@ from momentous.core.machine import Host, has_kinks
 from momentous.core.oracle import Sample
 from momentous.core.record import record
 from momentous.core.space import Array, Space
+from momentous.methods.classical.box_model import off_target, where_held
 from momentous.methods.classical.constants import LBFGS_CONSTANTS
 from momentous.methods.classical.curvature import (
     UNIT,
@@ -96,9 +97,9 @@ class Matrix(Curvature):
 
     def held_step(self, m: Any, held: Array, target: Array, gradient: Array) -> Array:
         newton, gamma = self.descent(m, gradient), self.gamma
-        rest = m.each(_residual, held, target, newton)
+        rest = m.each(off_target, held, target, newton)
         z, more = self.halves.solve(m, gamma, held, rest)
-        p = m.each(_where_held, held, target, newton, more)
+        p = m.each(where_held, held, target, m.combination(newton, 1.0, more))
         return m.combination(p, -gamma, z)
 
     def inverse(self, held: np.ndarray | None) -> Callable[[np.ndarray], np.ndarray]:
@@ -113,14 +114,6 @@ class Matrix(Curvature):
         corner = np.tril_indices(len(self.halves.first))
         parts = (part.T[corner].tolist() for part in (self.halves.first, self.halves.rest))
         return StoredMatrix(self.count, float(self.gamma), *map(tuple, parts))
-
-
-def _residual(xp: Any, held: Array, target: Array, newton: Array) -> Array:
-    return xp.where(held != 0.0, target - newton, 0.0)
-
-
-def _where_held(xp: Any, held: Array, target: Array, newton: Array, more: Array) -> Array:
-    return xp.where(held != 0.0, target, newton + more)
 
 
 class Halves:

@@ -39,6 +39,7 @@ from momentous.core.passes import MOST, Pass, new_pair, padded
 from momentous.core.record import record
 from momentous.core.rule import Vectors
 from momentous.core.space import Array, Space, to_numpy
+from momentous.methods.classical.box_model import where_held, zeros_like
 from momentous.methods.classical.constants import LBFGS_CONSTANTS
 from momentous.methods.classical.curvature import (
     UNIT,
@@ -261,8 +262,8 @@ class Pairs(Curvature):
         if (face := self.kept_face(m)) is not None:
             weights = face.weights_where(m, self, held, target, gradient)
         else:
-            nothing = m.each(_nothing, gradient)
-            whole = m.each(_held_or, held, target, m.combination(nothing, -gamma, gradient))
+            nothing = m.each(zeros_like, gradient)
+            whole = m.each(where_held, held, target, m.combination(nothing, -gamma, gradient))
             gram, right = self.rows.gram(m, held), self.rows.products(m, whole)
             weights = known.weights_on_face(m, gram, right)
         return self.rows.combine(m, weights, -gamma, gradient)
@@ -309,14 +310,6 @@ class Pairs(Curvature):
 def _multiply(gamma: float, rows: np.ndarray, middle: np.ndarray, x: np.ndarray) -> np.ndarray:
     """(gamma I + U K U') x."""
     return gamma * x + rows.T @ (middle @ (rows @ x))  # type: ignore[no-any-return]
-
-
-def _nothing(xp: Any, a: Array) -> Array:
-    return xp.zeros_like(a)
-
-
-def _held_or(xp: Any, held: Array, target: Array, free: Array) -> Array:
-    return xp.where(held != 0.0, target, free)
 
 
 @record

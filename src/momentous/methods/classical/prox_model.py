@@ -35,19 +35,18 @@ from momentous.core.oracle import Sample
 from momentous.core.record import record
 from momentous.core.rule import Sums, Vectors
 from momentous.core.space import Array
-from momentous.methods.classical.box_model import BentLine, BoxLine, Inverse
+from momentous.methods.classical.box_model import (
+    BentLine,
+    Inverse,
+    off_target,
+    where_held,
+    zeros_like,
+)
 from momentous.methods.search.wolfe import Line, first_guess
 
 # Turns after which the answer is taken as it is; and how near, in units of |p|, it is settled.
 MOST_TURNS = 10
 SETTLED = 1e-3
-
-
-def line_with_kinks(m: Any, here: Sample, inverse: Inverse, guess: Any) -> Line:
-    """The way from a sample where x has bounds, or f a simple term beside it."""
-    kind: Any = ProxLine if m.box is None else BoxLine
-    line: Line = kind.from_sample(m, here, inverse, guess)
-    return line
 
 
 @record
@@ -67,7 +66,7 @@ def _guess(m: BoxMachine, w: Array, step: Any) -> Model:
     """What the proximal map says of a point w."""
     penalty = m.penalty
     end = penalty.prox(m, w, step)
-    nothing = m.each(_nothing, w)
+    nothing = m.each(zeros_like, w)
     slope = m.combination(nothing, 1.0 / step, w, end)
     small = math.sqrt(m.rounding)
     size = m.norm(w) / math.sqrt(max(m.dimension, 1))
@@ -95,8 +94,8 @@ def _model_end(m: BoxMachine, here: Sample, inverse: Inverse, begun: Model, step
             ),
             otherwise=lambda: inverse.descent(m, gradient),
         )
-        there = m.each(_where_held, state.held, state.end, x, p)
-        multipliers = m.each(_off_target, state.held, target, p)
+        there = m.each(where_held, state.held, state.end, m.combination(x, 1.0, p))
+        multipliers = m.each(off_target, state.held, target, p)
         slope = m.combination(state.wanted, -1.0 / scale, multipliers)
         after = _guess(m, m.combination(there, step, slope), step)
         off = m.combination(after.end, -1.0, there)
@@ -120,18 +119,6 @@ def _model_end(m: BoxMachine, here: Sample, inverse: Inverse, begun: Model, step
         return m.no(settled & (state.turns > 0)) & (state.turns < MOST_TURNS)
 
     return m.repeat(begun, goes_on, turn)
-
-
-def _nothing(xp: Any, a: Array) -> Array:
-    return xp.zeros_like(a)
-
-
-def _off_target(xp: Any, held: Array, target: Array, p: Array) -> Array:
-    return xp.where(held != 0.0, target - p, xp.zeros_like(p))
-
-
-def _where_held(xp: Any, held: Array, end: Array, x: Array, p: Array) -> Array:
-    return xp.where(held != 0.0, end, x + p)
 
 
 @record
