@@ -422,13 +422,8 @@ def minimize(*args: Unchecked, **keywords: Unchecked) -> Result:
     -----
     Of a method that needs no parameters, a run does not depend on the unit of f, ``tol`` being in
     that unit, as long as squares of gradients can be held: in double precision, gradients between
-    about 1e-150 and 1e150.  Larger ones at x0 end it there; smaller ones may end a run early
-    (``NO_PROGRESS``): rescale the objective.  It does depend on the unit of x: the first step of
-    L-BFGS, also within "auto", has a length between 0.1 and 1 (a tenth of norm(x0), if that is
-    between them), and the other methods probe the curvature at a distance of sqrt(u) max(1,
-    norm(x0)), u the unit roundoff, which is in proportion where norm(x0) >= 1.  With bounds or a
-    penalty ``tol`` has the unit of x as well: it is compared with the length of a step,
-    x - prox(x - g, 1), which may be short where g is large.
+    about 1e-150 and 1e150.  It does depend on the unit of x (docs/how-to/choose-a-method.md); with
+    bounds or a penalty ``tol`` has that unit as well.
 
     A start where f or its gradient is not finite ends with ``Status.NON_FINITE``, without success,
     and the message names the entry; `iterate`, which has no result yet, raises a ValueError.

@@ -187,7 +187,7 @@ class Run(Iterator[IntermediateResult]):
         if way is None:
             first = self.method.start(self.oracle, x0, *goal)
             self.begun = True
-            self._commit(first, sample.value, started)
+            self._commit(first.memory, first.report, sample.value, started)
         else:
             self.begun = True
             self._set_out(way, started)
@@ -195,7 +195,7 @@ class Run(Iterator[IntermediateResult]):
     def _set_out(self, way: UnderWay, started: float) -> None:
         """What a rule evaluates before the first iteration, or the rest of it."""
         value = way.shown.value
-        self._commit(self.method.take_step(self.oracle, way), value, started)
+        self._commit(*self.method.take_step(self.oracle, way), value, started)
 
     def _resume(self, saved: RunState) -> None:
         saved.require_same_method(self.method.description())
@@ -278,13 +278,13 @@ class Run(Iterator[IntermediateResult]):
             del last
         stand, windows, trace = None, self._stop.window, self.trace
         try:
-            step = self.method.take_step(oracle, way)
-            sample = step.report.sample
-            acceptable = sample.grad_norm > self.tolerance or self._is_acceptable(step.report)
+            memory, report = self.method.take_step(oracle, way)
+            sample = report.sample
+            acceptable = sample.grad_norm > self.tolerance or self._is_acceptable(report)
             if self._stop.needs_value:
                 oracle.learn(sample)
             if windows:
-                stand = self._new_stand(step.report, unfinished.accepted)
+                stand = self._new_stand(report, unfinished.accepted)
             many = oracle.nfev - progress.nfev >= MANY_TRIALS
             if many and progress.nit in FIRST_ITERATIONS:
                 self._warn_if_random(sample)
@@ -300,11 +300,11 @@ class Run(Iterator[IntermediateResult]):
         progress.nit += 1
         progress.acceptable = acceptable
         if windows:
-            restarted = has_restart(step.report.events)
+            restarted = has_restart(report.events)
             if stand is not None:
                 self._take_stand(stand, restarted or progress.awaits_stand)
             progress.awaits_stand = restarted and stand is None
-        self._commit(step, shown, started)
+        self._commit(memory, report, shown, started)
         # Observers: from here on nothing is timed.
         if self._options.callback is not None:
             self._call(self._options.callback)
@@ -381,11 +381,10 @@ class Run(Iterator[IntermediateResult]):
         small = report.sample.grad_norm <= self.tolerance
         return not small or within_limit(self.oracle, report.sample, report.limit)
 
-    def _commit(self, step: Step, shown: float, started: float) -> None:
+    def _commit(self, memory: Unchecked, report: Report, shown: float, started: float) -> None:
         """Write down what the report says: progress, best point, trace, and whether it ends."""
-        progress, oracle, report, trace = self.progress, self.oracle, step.report, self.trace
-        sample = report.sample
-        self.memory, self.report, self._way = step.memory, report, None
+        progress, oracle, trace, sample = self.progress, self.oracle, self.trace, report.sample
+        self.memory, self.report, self._way = memory, report, None
         progress.fun = value = sample.value
         progress.grad_norm = norm = sample.grad_norm
         progress.nfev, progress.njev = oracle.nfev, oracle.njev
