@@ -134,6 +134,7 @@ class Run(Iterator[IntermediateResult]):
         self.begun = False  # has the method taken up the start, or what was saved?
         self.progress = Progress(noun=oracle.noun)
         self.trace, self._stop = options.trace, options.stop
+        self._observers = options.callback, options.checkpoint
         self.ending: Ending | None = None
         self._result: Result | None = None
         self.standing: Array | None = None  # the last of `Progress.stands`
@@ -306,9 +307,10 @@ class Run(Iterator[IntermediateResult]):
             progress.awaits_stand = restarted and stand is None
         self._commit(memory, report, shown, started)
         # Observers: from here on nothing is timed.
-        if self._options.callback is not None:
-            self._call(self._options.callback)
-        if self._options.checkpoint is not None and self._options.checkpoint.is_due(progress.nit):
+        callback, checkpoint = self._observers
+        if callback is not None:
+            self._call(callback)
+        if checkpoint is not None and checkpoint.is_due(progress.nit):
             self._autosave()
         if oracle.interrupts.pending:
             oracle.interrupts.raise_pending()
@@ -322,7 +324,6 @@ class Run(Iterator[IntermediateResult]):
         progress.time += perf_counter() - started
         if trace is not None and not len(trace):
             trace.add(progress, progress.fun, report.step_size)
-        self._next_look = NOW
         self._decide()
 
     def _warn_if_random(self, sample: Sample) -> None:
@@ -400,14 +401,18 @@ class Run(Iterator[IntermediateResult]):
         progress.time += perf_counter() - started
         if trace is not None:
             trace.add(progress, shown, report.step_size)
+            if report.events:
+                trace.events += [(progress.nit, event) for event in report.events]
+            if oracle.space.box is not None:
+                self._note_face(trace, sample.point)
         for event in report.events:
             if event.kind in RESTARTS:
                 progress.restarts, progress.epoch_nit = progress.restarts + 1, progress.nit
-            if trace is not None:
-                trace.events.append((progress.nit, event))
-        if trace is not None and oracle.space.box is not None:
-            self._note_face(trace, sample.point)
-        self._decide()
+        # Does the run end?  Asked only where a number says that it may.
+        (nit, floor), accepted = self._next_look, report.accepted
+        low = value < floor or (accepted is not None and accepted.value < floor)
+        if progress.nit >= nit or norm <= self.tolerance or low or report.ending is not None:
+            self._decide()
 
     def _note_face(self, trace: Trace, point: Array) -> None:
         """How many variables are at bounds, where that has changed."""
@@ -418,15 +423,9 @@ class Run(Iterator[IntermediateResult]):
             trace.events.append((self.progress.nit, Event(EventKind.FACE, active)))
 
     def _decide(self) -> None:
-        """Does the run end?  Asked only where a number says that it may."""
-        progress, report, (nit, floor) = self.progress, self.report, self._next_look
-        value, accepted = report.sample.value, report.accepted
-        low = value < floor or (accepted is not None and accepted.value < floor)
-        small = progress.grad_norm <= self.tolerance
-        if progress.nit < nit and not (small or low or report.ending is not None):
-            return
-        space, at_noise = self.oracle.space, self.method.ends_at_noise
-        self.ending = decide(space, report, progress, self._stop, at_noise)
+        """Does the run end?"""
+        space, progress, at_noise = self.oracle.space, self.progress, self.method.ends_at_noise
+        self.ending = decide(space, self.report, progress, self._stop, at_noise)
         self._next_look = next_look(progress, self._stop)
 
     def _call(self, callback: Callback) -> None:

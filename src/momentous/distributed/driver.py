@@ -19,7 +19,7 @@ import numpy as np
 
 from momentous.core.admission import Admission, Fun, scalar, starting_point
 from momentous.core.checkpoint import Checkpoint, RunState, shard_path
-from momentous.core.loop import Callback, Layout, Run, RunOptions
+from momentous.core.loop import NOW, Callback, Layout, Run, RunOptions
 from momentous.core.method import Method
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.result import Result
@@ -256,12 +256,12 @@ class RankRun(Run):
         super().__init__(oracle, method, x0, options)
 
     def _decide(self) -> None:
-        if self._shares_clock:
-            ranks = self._agreement.ranks
-            self._agreement.seconds = self.progress.time = (
-                ranks.sum(self.progress.time) / ranks.size
-            )
+        if self._shares_clock:  # asked in every iteration
+            ranks, progress = self._agreement.ranks, self.progress
+            self._agreement.seconds = progress.time = ranks.sum(progress.time) / ranks.size
         super()._decide()
+        if self._shares_clock:
+            self._next_look = NOW
 
     def _call(self, callback: Callback) -> None:
         """What callbacks and criteria of the user's own want may differ from rank to rank: one

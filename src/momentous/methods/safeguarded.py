@@ -430,6 +430,27 @@ class Safeguarded(Rule[SafeguardedMemory]):
             m, inner = oracle.space.machine, way.memory
             if way.shown.point is None:
                 way.shown = fast.accepted(inner)
+            stand, best, steps = fast.accepted(inner), memory.best, memory.steps + 1
+            noise = max(m.value_noise(best.value), memory.guard.noise)
+            # What `_iterated` makes of most iterations, in a third of the time: 6 % of the whole
+            # iteration with 100 variables (benchmarks/overhead.py).
+            if (
+                stand.value - best.value < -noise
+                and stand.value > -math.inf
+                and stand.grad_norm < math.inf
+                and inner.outcome.status == RUNNING
+                and m.spent - turn.began < turn.allowance
+                and steps < CONSTANTS.most_steps
+                and turn.stand is None
+                and stand.point is not turn.origin.point
+            ):
+                lowest, smallest = min(memory.lowest, stand.value), memory.smallest
+                smallest = min(smallest, stand.grad_norm)
+                way.memory = SafeguardedMemory(
+                    inner, way.shown, inner.outcome, stand, lowest, smallest, memory.guard, turn,
+                    False, True, steps,
+                )  # fmt: skip
+                return
             way.memory = after = self._iterated(m, memory, FAST, inner, way.shown)
             if after.turn is not turn:
                 way.memory = after = self._with_start(m, after)
