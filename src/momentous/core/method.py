@@ -61,10 +61,7 @@ class Method(abc.ABC, Generic[M]):
         return self.default_tolerance if tol is None else tol
 
     def in_box(self) -> Method:
-        """The method that a run with bounds, or a simple term, takes in its place; refused where
-        there is none."""
-        if not self.takes_bounds:
-            raise ValueError(f"bounds=: the method {self.name!r} does not keep to them")
+        """The method that a run with bounds, or a simple term, takes in its place, if it can."""
         return self
 
     @abc.abstractmethod

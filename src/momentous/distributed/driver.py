@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 
 from momentous.core.admission import Admission, Fun, scalar, starting_point
-from momentous.core.checkpoint import Checkpoint, RunState, shard_path
+from momentous.core.checkpoint import Checkpoint, InMemory, RunState, shard_path
 from momentous.core.loop import NOW, Callback, Layout, Run, RunOptions
 from momentous.core.method import Method
 from momentous.core.oracle import Oracle, Sample
@@ -86,7 +86,7 @@ class Data(Layout):
 
     def _shared(self, checkpoint: Checkpoint) -> Checkpoint:
         """Rank 0 writes it: x is the same on all."""
-        return checkpoint if self.ranks.rank == 0 else _ByRankZero(checkpoint.path)
+        return checkpoint if self.ranks.rank == 0 else InMemory(lambda: False, lambda state: None)
 
 
 class Variables(Data):
@@ -328,13 +328,6 @@ def _nothing(intermediate_result: object) -> None:
 
 
 # --- checkpoints ---------------------------------------------------------------------------------
-
-
-class _ByRankZero(Checkpoint):
-    """The checkpoint of a rank that leaves it to rank 0."""
-
-    def save(self, state: RunState) -> None:
-        """Nothing to do."""
 
 
 class ShardedCheckpoint(Checkpoint):
