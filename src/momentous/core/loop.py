@@ -21,12 +21,8 @@ from momentous.core.admission import Fun, levels_to_the_user, starting_point
 from momentous.core.checkpoint import Checkpoint, CheckpointError, Plain, RunState
 from momentous.core.gradient_check import note_if_random
 from momentous.core.method import Method
-from momentous.core.oracle import (
-    NO_SAMPLE,
-    BudgetSpentError,
-    Oracle,
-    Sample,
-)
+from momentous.core.oracle import NO_SAMPLE, BudgetSpentError, Oracle, Sample
+from momentous.core.record import shallow_copy
 from momentous.core.result import (
     OptimizeResultCompatible,
     Result,
@@ -85,7 +81,7 @@ class IntermediateResult(OptimizeResultCompatible):
         self.step_size: float = report.step_size
         self.events: tuple[Event, ...] = report.events
         self.memory: Unchecked = run.memory
-        self.report: Report = report
+        self.report: Report = shallow_copy(report)  # the loop makes room in its own
 
     @property
     def jac(self) -> Array:
@@ -147,7 +143,6 @@ class Run(Iterator[IntermediateResult]):
         self._active = 0.0  # variables at bounds
         self._level_unit = LEVEL_NOISE * oracle.space.rounding
         self._next_look = NOW
-        self._unfinished = Report(NO_SAMPLE, math.nan)  # where a step is under way
         self._way: UnderWay | None = None  # an iteration that is not committed
         self.memory: Unchecked  # the method's, after the last that is
         oracle.limit = max(limit, 1)
@@ -166,7 +161,7 @@ class Run(Iterator[IntermediateResult]):
                 self._resume(resume)
         except BudgetSpentError:
             self.begun = True
-            self._end_at_limit(self.report, started)
+            self._end_at_limit(started)
 
     def _begin(self, x0: Array) -> None:
         started, goal = perf_counter(), (self._options.tol, self._options.seed)
@@ -271,12 +266,11 @@ class Run(Iterator[IntermediateResult]):
         if (way := self._way) is None:
             self._way = way = UnderWay(self.memory)
         # Make room: should this step be interrupted, the run ends with the best point.
-        last, self.report = self.report, self._unfinished
-        unfinished = self._unfinished  # one for all steps: making a report takes time
-        unfinished.step_size, unfinished.noise = last.step_size, last.noise
-        unfinished.accepted = last.accepted
+        last = self.report
+        before, told = last.accepted, (last.sample, last.limit)
+        last.sample, last.limit = NO_SAMPLE, None
         if oracle.limit == math.inf:
-            del last
+            del told
         stand, windows, trace = None, self._stop.window, self.trace
         try:
             memory, report = self.method.take_step(oracle, way)
@@ -285,12 +279,13 @@ class Run(Iterator[IntermediateResult]):
             if self._stop.needs_value:
                 oracle.learn(sample)
             if windows:
-                stand = self._new_stand(report, unfinished.accepted)
+                stand = self._new_stand(report, before)
             many = oracle.nfev - progress.nfev >= MANY_TRIALS
             if many and progress.nit in FIRST_ITERATIONS:
                 self._warn_if_random(sample)
         except BudgetSpentError:
-            self._end_at_limit(last, started)
+            last.sample, last.limit = told
+            self._end_at_limit(started)
             return
         shown = sample.value
         if trace is not None and trace.values:
@@ -315,10 +310,9 @@ class Run(Iterator[IntermediateResult]):
         if oracle.interrupts.pending:
             oracle.interrupts.raise_pending()
 
-    def _end_at_limit(self, report: Report, started: float) -> None:
+    def _end_at_limit(self, started: float) -> None:
         """No call is left: the run ends; resumed, a rule goes on with the evaluation it asked."""
-        progress, oracle, trace = self.progress, self.oracle, self.trace
-        self.report = report
+        progress, oracle, trace, report = self.progress, self.oracle, self.trace, self.report
         progress.fun, progress.grad_norm = report.sample.value, report.sample.grad_norm
         progress.nfev, progress.njev = oracle.nfev, oracle.njev
         progress.time += perf_counter() - started
