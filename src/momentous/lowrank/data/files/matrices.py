@@ -21,7 +21,7 @@ from momentous.lowrank.data.files.scans import (
     read_triples,
     skipped_note,
 )
-from momentous.lowrank.data.files.text import open_text
+from momentous.lowrank.data.files.text import plain_text, rating_number
 from momentous.lowrank.data.ratings import Ratings, check_starts, make_ratings
 
 Outcome = tuple[Ratings, list[str]]
@@ -40,26 +40,25 @@ def read_matrix_market(file: File, work: Work) -> Outcome:
     reader is not taken: damaged files can end the process in it.
     """
     limits = work.options.limits
-    text = open_text(file, work, one_space=True)
     skip, (rows, columns, entries) = _sizes(file)
-    _check_sides((rows, columns), entries, text.name, limits)
+    _check_sides((rows, columns), entries, file.name, limits)
     expected = "expected row, column and value separated by spaces"
-    lines = Lines((text.path,), (text.name,), 3, WHITESPACE, skip, expected=expected)
+    path = plain_text(file, work, one_space=True)
+    lines = Lines((path,), (file.name,), 3, WHITESPACE, skip, expected=expected)
     row, column = (
         f"CASE WHEN regexp_full_match(c{k}, '[0-9]{{1,18}}') AND CAST(c{k} AS BIGINT) "
         f"BETWEEN 1 AND {side} THEN CAST(c{k} AS BIGINT) - 1 END"
         for k, side in enumerate((rows, columns))
     )
     scan = Scan(
-        text.name,
+        file.name,
         lines,
         IdColumn("c0", row),
         IdColumn("c1", column),
-        text.rating("c2", work.options),
-        "user_number IS NOT NULL AND item_number IS NOT NULL",
+        rating_number("c2", work.options),
         (
-            ("user_number IS NULL", f"expected a row from 1 to {rows}"),
-            ("item_number IS NULL", f"expected a column from 1 to {columns}"),
+            (f"{row} IS NULL", f"expected a row from 1 to {rows}"),
+            (f"{column} IS NULL", f"expected a column from 1 to {columns}"),
         ),
     )
     found = read_triples(scan, work)
