@@ -61,7 +61,7 @@ def test_every_form_that_scipy_saves_is_read_as_scipy_reads_it(tmp_path):
     [{"indptr": np.array([0, 10**8, 5, 5])}, {"indptr": np.array([0, 2**62, 2, 3])},
      {"indptr": np.array([0, 2, 1, 3])}, {"indptr": np.array([1, 2, 2, 3])},
      {"indptr": np.array([0, 2, 3])}, {"indptr": np.array([0, 2, 2, 2**63 + 3], np.uint64)},
-     {"indptr": np.array([0.0, 2.0, 2.0, 3.0])}, {"indptr": np.array([[0, 2, 2, 3]])},
+     {"indptr": np.array([0, 2**62, -(2**63), 3])}, {"indptr": np.array([[0, 2, 2, 3]])},
      {"indices": np.array([1, 4, 0])}, {"indices": np.array([1, -1, 0])},
      {"indices": np.array([1, 3])}, {"data": np.array([1.0, np.nan, 2.0])},
      {"data": np.array(["a", "b", "c"])}, {"data": np.ones((3, 1))},
@@ -71,7 +71,7 @@ def test_every_form_that_scipy_saves_is_read_as_scipy_reads_it(tmp_path):
 def test_a_crafted_sparse_matrix_is_refused(write, change):
     assert read_ratings(write("good.npz", npz(**CSR))).nnz == 3
     path = write("m.npz", npz(**{**CSR, **change}))
-    with pytest.raises(RatingsFileError, match="save_npz") as told:
+    with pytest.raises(RatingsFileError, match=r"save_npz|empty_sides") as told:
         read_ratings(path)
     assert str(path) in str(told.value)
 
@@ -84,7 +84,7 @@ def test_an_array_that_is_shorter_than_it_says_is_refused(write):
     packed = io.BytesIO(npz(**{key: value for key, value in CSR.items() if key != "data"}))
     with zipfile.ZipFile(packed, "a") as archive:
         archive.writestr("data.npy", header.getvalue())
-    with pytest.raises(RatingsFileError, match="not as long as it says"):
+    with pytest.raises(RatingsFileError, match="save_npz"):
         read_ratings(write("m.npz", packed.getvalue()))
 
 
