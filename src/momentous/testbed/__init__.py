@@ -27,14 +27,13 @@ from momentous.testbed.matrices import (
 )
 from momentous.testbed.networks import autoencoder, mlp_classifier
 from momentous.testbed.problem import Problem
-from momentous.testbed.suite import Entry, halves, problems, suite, with_constants
-from momentous.testbed.transforms import rotated, scaled, shifted
+from momentous.testbed.suite import Entry, halves, suite
+from momentous.testbed.transforms import rotated
 
 __all__ = [
-    "LOSSES", "Entry", "Loss", "Problem", "autoencoder", "carmon_chain", "cutest",
-    "cutest_names", "dixon_price", "factorisation", "flat_saddle", "generalised_linear",
-    "halves", "matrix_completion", "matrix_sensing", "mlp_classifier", "nested_chain",
-    "phase_retrieval", "powell", "problems", "qing", "robust_pca", "robust_regression",
-    "rosenbrock", "rotated", "saddle", "scaled", "second_order_chain", "separable", "shifted",
-    "suite", "with_constants",
+    "LOSSES", "Entry", "Loss", "Problem", "autoencoder", "carmon_chain", "cutest", "cutest_names",
+    "dixon_price", "factorisation", "flat_saddle", "generalised_linear", "halves",
+    "matrix_completion", "matrix_sensing", "mlp_classifier", "nested_chain", "phase_retrieval",
+    "powell", "qing", "robust_pca", "robust_regression", "rosenbrock", "rotated", "saddle",
+    "second_order_chain", "separable", "suite",
 ]  # fmt: skip
