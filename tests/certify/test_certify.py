@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from narrow_points import verdicts
 
-import small_problems
 from momentous import testbed
 from momentous.certify import Certificate, Verdict, certify
 
@@ -126,7 +125,7 @@ def test_the_smallest_eigenvalue_of_rosenbrock():
 @pytest.mark.parametrize("lanczos", [True, False], ids=["lanczos", "whole matrix"])
 def test_the_error_estimate_covers_the_error(dtype, lanczos):
     """At points that are stationary for a generous eps, on every problem with known products."""
-    for problem in small_problems.problems():
+    for problem in testbed.problems():
         d = problem.dimension
         if problem.hessian_product is None or d < 4:
             continue

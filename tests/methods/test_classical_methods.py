@@ -12,7 +12,6 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-import small_problems
 from helpers import LIBRARIES, Waves, counted, fingerprint
 from momentous import EventKind, Status, iterate, minimize, testbed
 from momentous.core.acceptance import within_limit
@@ -349,7 +348,7 @@ def test_backtracking_takes_few_trials():
 # --- what holds on the way ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("problem", small_problems.with_constants(40), ids=lambda p: p.name)
+@pytest.mark.parametrize("problem", testbed.with_constants(40), ids=lambda p: p.name)
 def test_gradient_descent_is_as_fast_as_its_bound(problem):
     L, eps = problem.gradient_lipschitz, 0.05
     gap = float(problem.value(problem.start)) - problem.minimum
@@ -476,7 +475,7 @@ def test_a_small_gradient_up_on_a_hill_is_not_the_end():
 
 def test_the_function_test_sees_a_restart_that_rounding_hides():
     """Where values are equal within rounding it is as good as the gradient test."""
-    problem = small_problems.shifted(testbed.dixon_price(6), 1e4)
+    problem = testbed.shifted(testbed.dixon_price(6), 1e4)
     used = {
         restart: minimize(
             problem.value, problem.start, jac=problem.gradient,
@@ -489,7 +488,7 @@ def test_the_function_test_sees_a_restart_that_rounding_hides():
 
 # --- convergence ----------------------------------------------------------------------------------
 
-SMALL = small_problems.problems(60)
+SMALL = testbed.problems(60)
 
 
 @scale_free
@@ -532,7 +531,7 @@ def test_the_scale_of_the_objective_does_not_matter(method):
 @pytest.mark.parametrize("name", [name for name in SCALE_FREE if name != "gd"])
 def test_rounding_does_not_stop_the_way(name):
     """With 1000 added to f, values say nothing below a gradient of about 1e-5."""
-    problem = small_problems.shifted(testbed.rosenbrock(20), 1000.0)
+    problem = testbed.shifted(testbed.rosenbrock(20), 1000.0)
     result = minimize(
         problem.value, problem.start, jac=problem.gradient, method=SCALE_FREE[name], tol=1e-9,
         max_iterations=5000,
@@ -541,7 +540,7 @@ def test_rounding_does_not_stop_the_way(name):
 
 
 def test_rounding_does_not_stop_gradient_descent():
-    problem = small_problems.shifted(testbed.qing(10), 1000.0)
+    problem = testbed.shifted(testbed.qing(10), 1000.0)
     result = minimize(
         problem.value, problem.start, jac=problem.gradient, method=GradientDescent(), tol=1e-9
     )

@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 import scipy.optimize
 
-import small_problems
 from helpers import NEEDS_CONSTANTS
-from momentous import Status, minimize
+from momentous import Status, minimize, testbed
 from momentous.methods.registry import REGISTRY
 
 SINGULAR_BELOW = 1e-6
@@ -34,7 +33,7 @@ def away_from_saddles(problem):
     return replace(problem, start=problem.start + 0.1 * aside / norm(aside))
 
 
-PROBLEMS = {problem.name: away_from_saddles(problem) for problem in small_problems.problems()}
+PROBLEMS = {problem.name: away_from_saddles(problem) for problem in testbed.problems()}
 
 
 def solved(problem, method, tol, **options):
@@ -132,7 +131,7 @@ REACHING = ["auto", "parameter-free-agd", "universal-hb"]
 def test_small_gradients_are_reached_on_every_problem(method, shift):
     missed = {}
     for name, problem in PROBLEMS.items():
-        moved = small_problems.shifted(problem, shift)
+        moved = testbed.shifted(problem, shift)
         goal = SINGULAR[name][1] if name in SINGULAR else 1e-8
         tol = goal * norm(moved.gradient(moved.start))
         result = solved(moved, method, tol, max_iterations=20_000)

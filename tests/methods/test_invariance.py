@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 import momentous
-import small_problems
 from momentous import RAGD, RHB, AdaRAGD, AdaRHB, EventKind, PerturbedRAGD, Status, testbed
 from reference import CHAIN, COSINES, NESTED, SADDLE, Theory, Watched
 
@@ -147,7 +146,7 @@ def test_a_perturbed_method_keeps_zeros_until_it_perturbs(problem):
 @each_problem
 @each_setting([*DETERMINISTIC, PERTURBED])
 def test_a_constant_added_to_the_objective_changes_nothing(problem, setting):
-    lifted = small_problems.shifted(problem, 8.0)
+    lifted = testbed.shifted(problem, 8.0)
     np.testing.assert_array_equal(points(problem, setting), points(lifted, setting))
 
 
@@ -179,7 +178,7 @@ def test_units_of_value_and_length_change_nothing(problem, setting, c, s):
     """
     if setting.kind == "scale-free" and s < 1:
         problem = replace(problem, start=problem.start / s)
-    there = small_problems.scaled(problem, value_scale=c, length_scale=s)
+    there = testbed.scaled(problem, value_scale=c, length_scale=s)
     np.testing.assert_array_equal(s * points(problem, setting), points(there, setting))
 
 
@@ -193,7 +192,7 @@ FIRST_STEP_WITHIN_LIMITS = ("auto", "lbfgs")  # a tenth of |x0|, from 0.1 to 1
 def same_run(method, problem, c, s):
     """Does c f(x/s), with the tolerance in its unit, take the same steps?"""
     tol = 1e-3 * float(np.linalg.norm(problem.gradient(problem.start)))
-    there = small_problems.scaled(problem, value_scale=c, length_scale=s)
+    there = testbed.scaled(problem, value_scale=c, length_scale=s)
     found, expected = run(there, method, tol=tol * c / s)[0], run(problem, method, tol=tol)[0]
     return found.shape == expected.shape and np.array_equal(found, s * expected)
 
@@ -221,7 +220,7 @@ def test_the_unit_of_x_changes_a_run_that_starts_near_0_or_of_lbfgs_far_from_it(
 )
 def test_a_huge_constant_only_hides_small_decreases(problem, setting):
     """With 1e11 added, f is known to 1e-5 only; the gradient still tells the way."""
-    lifted = small_problems.shifted(problem, 1e11)
+    lifted = testbed.shifted(problem, 1e11)
     _, result = run(lifted, setting.method(), tol=1e-6, iterations=20_000)
     assert result.status is Status.CONVERGED
     assert result.grad_norm <= 1e-6

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import momentous
-import small_problems
 from helpers import Waves, counted, fingerprint
 from momentous import EventKind, Status, iterate, minimize, testbed
 from momentous.methods.guilty import ConvexUntilGuilty
@@ -212,7 +211,7 @@ def test_exploited_curvature_is_there_and_f_falls():
 
 def test_rounding_is_not_taken_for_curvature():
     """At a minimum, on top of a constant, the signs of differences of values are noise."""
-    bowl = small_problems.shifted(replace(COSINE, start=COSINE.start), 1e6)
+    bowl = testbed.shifted(replace(COSINE, start=COSINE.start), 1e6)
     method = jin_method(bowl, 1e-6, perturbed=False)
     run = iterate(bowl.value, bowl.start, jac=bowl.gradient, method=method, tol=0.0,
                   max_iterations=2000)  # fmt: skip
@@ -509,7 +508,7 @@ def test_pairs_let_guilty_go_down_the_hill(order):
 @pytest.mark.parametrize("shift", [1e4, 1e8])
 def test_guilty_tells_rounding_from_guilt(shift):
     """On top of a constant no pair is real near the minimum, and the run ends with a reason."""
-    bowl = small_problems.shifted(COSINE, shift)
+    bowl = testbed.shifted(COSINE, shift)
     result = minimize(
         bowl.value, bowl.start, jac=bowl.gradient, method=guilty_method(bowl, 1e-7, 2, 1.0),
         tol=1e-7, max_iterations=5000,

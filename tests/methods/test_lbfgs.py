@@ -9,7 +9,6 @@ import pytest
 from scipy.interpolate import CubicHermiteSpline
 
 import momentous
-import small_problems
 from momentous import LBFGS, Status, iterate, minimize, testbed
 from momentous.core.machine import NUMBERS, Host
 from momentous.core.oracle import Sample
@@ -140,7 +139,7 @@ def test_it_needs_about_as_many_gradients_as_scipy():
 
 @pytest.mark.parametrize("shift", [0.0, 1000.0])
 def test_rounding_does_not_stop_it_early(shift):
-    problem = small_problems.shifted(testbed.rosenbrock(20), shift)
+    problem = testbed.shifted(testbed.rosenbrock(20), shift)
     first = float(np.linalg.norm(problem.gradient(problem.start)))
     result = minimize(
         problem.value, problem.start, jac=problem.gradient, method="lbfgs", tol=1e-8 * first

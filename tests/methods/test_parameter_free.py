@@ -6,7 +6,6 @@ import math
 import numpy as np
 import pytest
 
-import small_problems
 from helpers import Bowl, Waves, counted, fingerprint
 from momentous import EventKind, Status, iterate, minimize, testbed
 from momentous.core.acceptance import within_limit
@@ -347,7 +346,7 @@ NONSINGULAR = [
 @pytest.mark.parametrize("shift", [0.0, 1000.0])
 @each(NONSINGULAR)
 def test_guarded_methods_reach_small_gradients(cls, shift, problem):
-    problem = small_problems.shifted(problem, shift)
+    problem = testbed.shifted(problem, shift)
     tol = 1e-8 * norm(problem.gradient(problem.start))
     result = minimize(
         problem.value_and_gradient, problem.start, jac=True, method=cls(), tol=tol, trace=False
@@ -365,14 +364,12 @@ def test_the_shift_leaves_the_way_as_it_is(cls):
     def gradients(p):
         return minimize(p.value_and_gradient, p.start, jac=True, method=cls(), tol=tol).njev
 
-    assert gradients(small_problems.shifted(problem, 1000.0)) == pytest.approx(
-        gradients(problem), rel=0.1
-    )
+    assert gradients(testbed.shifted(problem, 1000.0)) == pytest.approx(gradients(problem), rel=0.1)
 
 
 @both
 def test_without_guards_rounding_drives_the_lipschitz_constant_away(cls):
-    problem = small_problems.shifted(testbed.robust_regression(), 1000.0)
+    problem = testbed.shifted(testbed.robust_regression(), 1000.0)
     tol = 1e-8 * norm(problem.gradient(problem.start))
 
     def ran(guards):
@@ -397,7 +394,7 @@ def test_without_guards_rounding_drives_the_lipschitz_constant_away(cls):
 
 @both
 def test_a_run_ends_with_a_reason_where_nothing_more_can_be_had(cls):
-    problem = small_problems.shifted(testbed.separable("cosine"), 1e6)
+    problem = testbed.shifted(testbed.separable("cosine"), 1e6)
     result = minimize(problem.value_and_gradient, problem.start, jac=True, method=cls(), tol=0.0,
                       max_iterations=20_000)  # fmt: skip
     assert result.status in (Status.NO_PROGRESS, Status.COMPLETED)

@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-import small_problems
 from momentous import testbed
 from momentous.testbed import LOSSES, Problem
 
 # Height of the potential of the second-order chain at 0.
 UPSILON_AT_ZERO = 60.0 * (1.0 + math.log(2.0)) - 30.0 * math.pi
-PROBLEMS = small_problems.problems()
+PROBLEMS = testbed.problems()
 CHAINS = [
     testbed.carmon_chain(7),
     testbed.second_order_chain(6, 0.2),
@@ -56,13 +55,8 @@ def central_difference(function, h: float):
 def test_names_are_distinct_and_bounds_respected():
     names = [p.name for p in PROBLEMS]
     assert len(set(names)) == len(names)
-    assert {p.dimension for p in small_problems.problems(max_dimension=5)} <= set(range(6))
-    assert (
-        0
-        < len(small_problems.with_constants(5))
-        < len(small_problems.with_constants())
-        < len(PROBLEMS)
-    )
+    assert {p.dimension for p in testbed.problems(max_dimension=5)} <= set(range(6))
+    assert 0 < len(testbed.with_constants(5)) < len(testbed.with_constants()) < len(PROBLEMS)
 
 
 def test_public_names_exist():
@@ -70,7 +64,7 @@ def test_public_names_exist():
 
 
 def test_with_constants_leaves_out_constants_of_a_ball():
-    names = {p.name for p in small_problems.with_constants()}
+    names = {p.name for p in testbed.with_constants()}
     assert "factorisation-8-2" not in names
     assert not any(name.startswith("rosenbrock") for name in names)
     assert "carmon-chain-6" in names
@@ -361,7 +355,7 @@ def test_zero_is_a_strict_saddle_of_factorisation():
 @each([testbed.robust_regression(samples=12, dimension=4), *CHAINS[:2], testbed.phase_retrieval()])
 def test_scaling_transforms_constants(problem):
     c, s = 3.0, 0.25
-    other = small_problems.scaled(problem, c, s)
+    other = testbed.scaled(problem, c, s)
     assert other.value(other.start) == pytest.approx(c * problem.value(problem.start))
     assert other.minimum == c * problem.minimum
     if problem.gradient_lipschitz is None:
@@ -374,9 +368,7 @@ def test_scaling_transforms_constants(problem):
 
 def test_scaling_transforms_the_ball():
     problem = testbed.factorisation()
-    assert (
-        small_problems.scaled(problem, 2.0, 3.0).constants_radius == 3.0 * problem.constants_radius
-    )
+    assert testbed.scaled(problem, 2.0, 3.0).constants_radius == 3.0 * problem.constants_radius
 
 
 def test_rotation_keeps_constants_and_spreads_the_gradient():
@@ -396,7 +388,7 @@ def test_rotation_keeps_constants_and_spreads_the_gradient():
 
 def test_shift_moves_the_values_only():
     problem = testbed.rosenbrock(4)
-    other = small_problems.shifted(problem, 1000.0)
+    other = testbed.shifted(problem, 1000.0)
     assert other.value(other.start) == problem.value(problem.start) + 1000.0
     assert other.minimum == 1000.0
     np.testing.assert_array_equal(other.gradient(other.start), problem.gradient(other.start))

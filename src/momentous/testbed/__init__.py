@@ -27,13 +27,14 @@ from momentous.testbed.matrices import (
 )
 from momentous.testbed.networks import autoencoder, mlp_classifier
 from momentous.testbed.problem import Problem
-from momentous.testbed.suite import Entry, halves, suite
-from momentous.testbed.transforms import rotated
+from momentous.testbed.suite import Entry, halves, problems, suite, with_constants
+from momentous.testbed.transforms import rotated, scaled, shifted
 
 __all__ = [
-    "LOSSES", "Entry", "Loss", "Problem", "autoencoder", "carmon_chain", "cutest", "cutest_names",
-    "dixon_price", "factorisation", "flat_saddle", "generalised_linear", "halves",
-    "matrix_completion", "matrix_sensing", "mlp_classifier", "nested_chain", "phase_retrieval",
-    "powell", "qing", "robust_pca", "robust_regression", "rosenbrock", "rotated", "saddle",
-    "second_order_chain", "separable", "suite",
+    "LOSSES", "Entry", "Loss", "Problem", "autoencoder", "carmon_chain", "cutest",
+    "cutest_names", "dixon_price", "factorisation", "flat_saddle", "generalised_linear",
+    "halves", "matrix_completion", "matrix_sensing", "mlp_classifier", "nested_chain",
+    "phase_retrieval", "powell", "problems", "qing", "robust_pca", "robust_regression",
+    "rosenbrock", "rotated", "saddle", "scaled", "second_order_chain", "separable", "shifted",
+    "suite", "with_constants",
 ]  # fmt: skip

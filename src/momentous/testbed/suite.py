@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -11,7 +11,7 @@ from momentous.testbed.chains import carmon_chain, nested_chain, second_order_ch
 from momentous.testbed.classics import dixon_price, powell, qing, rosenbrock
 from momentous.testbed.cutest import LISTED
 from momentous.testbed.cutest import cutest as load
-from momentous.testbed.losses import flat_saddle, robust_regression, saddle, separable
+from momentous.testbed.losses import LOSSES, flat_saddle, robust_regression, saddle, separable
 from momentous.testbed.matrices import (
     factorisation,
     matrix_completion,
@@ -21,6 +21,7 @@ from momentous.testbed.matrices import (
 )
 from momentous.testbed.networks import autoencoder, mlp_classifier
 from momentous.testbed.problem import MapProblem, Problem
+from momentous.testbed.transforms import rotated, scaled, shifted
 
 P = TypeVar("P", Problem, MapProblem)
 Instance = tuple[str, int, Callable[[], Problem]]
@@ -153,3 +154,44 @@ def _aside(factory: Callable[..., Problem], *arguments: object) -> Problem:
     problem = factory(*arguments)
     step = 0.1 * np.random.default_rng(0).standard_normal(problem.dimension)
     return replace(problem, name=f"{problem.name}-aside", start=problem.start + step)
+
+
+# --- the small list -------------------------------------------------------------------------------
+
+
+def problems(max_dimension: int | None = None) -> list[Problem]:
+    """Small instances of every family, to cross with methods and array libraries."""
+    return [p for p in _instances() if max_dimension is None or p.dimension <= max_dimension]
+
+
+def with_constants(max_dimension: int | None = None) -> list[Problem]:
+    """Those of `problems` with global L and rho that are known to be bounded below."""
+    return [p for p in problems(max_dimension) if p.has_constants]
+
+
+@cache
+def _instances() -> tuple[Problem, ...]:
+    return (
+        *(separable(loss) for loss in LOSSES.values()),
+        robust_regression(),
+        robust_regression("sigmoid-squared", samples=20, dimension=5),
+        saddle(3, 2),
+        saddle(2, 3, curvature=2.0, negative_curvature=(1.0, 0.1, 0.01)),
+        flat_saddle(2, 1),
+        carmon_chain(6),
+        second_order_chain(8, 0.1),
+        nested_chain(4, 0.03),
+        factorisation(),
+        matrix_sensing(),
+        matrix_completion(),
+        robust_pca(),
+        phase_retrieval(),
+        rosenbrock(2),
+        rosenbrock(10),
+        dixon_price(6),
+        powell(8),
+        qing(10),
+        rotated(separable("cosine", weights=(1.0, 0.2, 0.05, 0.01), scales=1.0)),
+        scaled(second_order_chain(4, 0.5), value_scale=10.0, length_scale=0.5),
+        shifted(separable("geman-mcclure", weights=1.0, scales=(1.0, 0.3)), 1000.0),
+    )
