@@ -8,7 +8,7 @@ import pytest
 from momentous import Status
 from momentous.api import accelerate
 from momentous.lowrank import ALSSweep, LowRankObjective, MMSweep, Ratings
-from momentous.lowrank.backends.base import DAMPING
+from momentous.lowrank.backends.sums import DAMPING
 
 RANK = 3
 

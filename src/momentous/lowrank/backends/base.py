@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
@@ -26,20 +26,22 @@ from momentous.lowrank.backends.conjugate import (
     row_products,
     row_slopes,
 )
-from momentous.lowrank.backends.sums import DensePart, furthest_moves, row_sums
+from momentous.lowrank.backends.sums import (
+    DensePart,
+    furthest_moves,
+    numbers_per_row,
+    row_sums,
+    solve_systems,
+    unpack_lines,
+)
 from momentous.lowrank.data.ratings import Compressed, Floats, Ratings
 from momentous.lowrank.factors import gram, products, svd_start, weighted_gram
 from momentous.lowrank.losses import Loss
 
-# The least penalty of a change, relative to the trace of the row's system: enough to solve it when
-# entries do not determine it, too little to be seen when they do.
-DAMPING = 1e-10
-# The same where the trace is 0, or next to it: the right-hand side is so, too, and any system that
-# can be solved will do.  Traces of factors in single precision, if not 0, are far above it.
-LEAST = 1e-200
 # Newton's step lowers the loss where no prediction moves by more than the R with e^R - R - 1 = R^2.
 FULL_STEP = 1.79
 SCORES = 1 << 24  # that are held at a time where the best of many are looked for
+NUMBERS = 1 << 22  # in the sums of rows that are held at a time
 
 
 class RowStep(NamedTuple):
@@ -87,7 +89,6 @@ class Side(ABC):
         """Add `scale` times the gradient in left and right to ``own`` and ``far``; return the sum
         of the losses."""
 
-    @abstractmethod
     def solve_rows(self, step: RowStep) -> tuple[Floats, float]:
         """For every row i a p_i that lowers G, and what that says about the objective.
 
@@ -134,6 +135,40 @@ class Side(ABC):
         .. [3] T. Jaakkola, M. Jordan, "Bayesian parameter estimation via variational methods",
            Stat. Comput. 10 (2000).
         """
+        penalty = step.weights.astype(np.float64)
+        before, change = np.zeros(penalty.shape), np.zeros(penalty.shape)
+        if step.current is not None:
+            before += self.own_rows(step.current)
+        dense, value = self.dense_part(step), 0.0
+        if dense is None:
+            before[self.counts == 0] = 0.0
+        for part, lines, losses in self.lines(step):
+            value += losses
+            if dense is not None:
+                lines = lines.astype(np.float64)
+                value += dense.add_to_lines(lines, before[part])
+            change[part], least = self.solve_lines(lines, penalty[part], before[part])
+            value += least
+        if self.loss.self_concordant:
+            self.shorten(change, step.features)
+        solutions = before + change
+        return solutions.astype(step.features.dtype), value
+
+    def lines(self, step: RowStep) -> Iterator[tuple[slice[int, int], Floats, float]]:
+        """The sums of `solve_rows`, for so many rows at a time as can be held, and their losses."""
+        rows, size = step.weights.shape
+        given = step.features, step.offsets, step.current
+        length = max(1, NUMBERS // numbers_per_row(size))
+        for first in range(0, rows, length):
+            last = min(first + length, rows)
+            yield slice(first, last), *row_sums(self.groups, self.loss, *given, first, last)
+
+    def solve_lines(self, lines: Floats, penalty: Matrix, before: Matrix) -> tuple[Matrix, float]:
+        """The changes of rows from their sums; for a quadratic loss also what the least sum is,
+        less the loss before."""
+        systems, b = unpack_lines(lines, penalty.shape[1])
+        shortest = self.loss.quadratic
+        return solve_systems(systems, b - penalty * before, penalty, before, shortest=shortest)
 
     def row_sums(self, step: RowStep, first: int, last: int) -> tuple[Floats, float]:
         """What the entries of the rows first to last - 1 say about a half sweep, for ranks that
@@ -143,7 +178,8 @@ class Side(ABC):
         have sums in single precision, as in `solve_rows`.
         """
         given = step.features, step.offsets, step.current
-        return row_sums(self.groups, self.loss, *given, first, last)
+        lines, losses = row_sums(self.groups, self.loss, *given, first, last)
+        return lines.astype(step.features.dtype), losses
 
     def improve_rows(self, step: RowStep, squares: Matrix, steps: int) -> tuple[Floats, float]:
         """For every row a p_i that lowers G, by so many steps of conjugate gradients from

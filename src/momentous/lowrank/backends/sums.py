@@ -17,6 +17,12 @@ from momentous.lowrank.factors import products
 from momentous.lowrank.losses import Loss
 
 BLOCK = 1 << 21  # numbers in the features' products that are held at a time
+# The least penalty of a change, relative to the trace of the row's system: enough to solve it when
+# entries do not determine it, too little to be seen when they do.
+DAMPING = 1e-10
+# The same where the trace is 0, or next to it: the right-hand side is so, too, and any system that
+# can be solved will do.  Traces of factors in single precision, if not 0, are far above it.
+LEAST = 1e-200
 
 
 def numbers_per_row(size: int) -> int:
@@ -32,12 +38,11 @@ def row_sums(
     current: Floats | None,
     first: int,
     last: int,
-) -> tuple[Floats, float]:
-    """The lines of the rows first to last - 1, in the precision of the features, and the sum of
-    the losses."""
+) -> tuple[Matrix, float]:
+    """The lines of the rows first to last - 1, and the sum of the losses."""
     size = features.shape[1]
     p, q = np.tril_indices(size)
-    out = np.zeros((last - first, numbers_per_row(size)), features.dtype)
+    out = np.zeros((last - first, numbers_per_row(size)))
     total, length = 0.0, max(1, BLOCK // max(1, p.size))
     begin, end = int(groups.starts[first]), int(groups.starts[last])
     F = features.astype(np.float64, copy=False)
@@ -61,7 +66,7 @@ def row_sums(
             (np.ones(stop - start), np.arange(stop - start), starts),
             shape=(high - low, stop - start),
         )
-        out[low - first : high - first] += (ones @ line).astype(out.dtype)
+        out[low - first : high - first] += ones @ line
     return out, total
 
 
@@ -112,3 +117,38 @@ def furthest_moves(groups: Compressed, features: Floats, changes: Floats) -> Any
     reach = np.zeros(counts.size)
     np.maximum.at(reach, owners, moves)
     return reach
+
+
+def solve_systems(
+    systems: Matrix, b: Matrix, penalty: Matrix, before: Matrix, *, shortest: bool
+) -> tuple[Matrix, float]:
+    """The changes of rows, given their systems without a penalty and their right-hand sides with
+    it, and what a quadratic loss and its penalty add up to then, less the loss before.
+
+    ``shortest``: to the shortest row, unless that would raise the sum; if so, the shortest change.
+    """
+    damping = add_penalty(systems, penalty)
+    change = _solve(systems, b)
+    if not shortest:
+        return change, 0.0
+    whole = change - _solve(systems, damping * before)
+    gains, safe = (
+        np.sum(d * (b + damping * (d + start)), axis=1)
+        for d, start in ((whole, before), (change, 0.0))
+    )
+    raised = gains < 0.0
+    value = np.sum(penalty * np.square(before)) - np.sum(np.where(raised, safe, gains))
+    return np.where(raised[:, None], change, whole), 0.5 * float(value)
+
+
+def add_penalty(systems: Matrix, penalty: Matrix) -> Matrix:
+    """Returns the damping: what the penalty lacks for rounding to leave the systems regular."""
+    diagonal = np.arange(penalty.shape[1])
+    trace = np.trace(systems, axis1=1, axis2=2)[:, None]
+    damping: Matrix = np.maximum(np.maximum(DAMPING * trace, LEAST) - penalty, 0.0)
+    systems[:, diagonal, diagonal] += penalty + damping
+    return damping
+
+
+def _solve(systems: Matrix, sides: Matrix) -> Matrix:
+    return np.asarray(np.linalg.solve(systems, sides[:, :, None])[:, :, 0], np.float64)

@@ -9,7 +9,8 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from momentous.api import accelerate
 from momentous.core.result import Result
-from momentous.lowrank.backends.base import DAMPING, Backend
+from momentous.lowrank.backends.base import Backend
+from momentous.lowrank.backends.sums import DAMPING
 from momentous.lowrank.checks import check_number
 from momentous.lowrank.data.ratings import Floats, Ratings
 from momentous.lowrank.factors import balanced, least_penalty
