@@ -20,17 +20,13 @@ import scipy.sparse
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from momentous.io.types import AnyArray, Matrix
-from momentous.lowrank.backends.conjugate import (
-    RowSlopes,
-    conjugate_change,
-    row_products,
-    row_slopes,
-)
+from momentous.lowrank.backends.conjugate import RowSlopes, conjugate_change
 from momentous.lowrank.backends.sums import (
     DensePart,
+    blocks,
+    evaluate,
     furthest_moves,
     numbers_per_row,
-    row_sums,
     solve_systems,
     unpack_lines,
 )
@@ -157,11 +153,10 @@ class Side(ABC):
     def lines(self, step: RowStep) -> Iterator[tuple[slice[int, int], Floats, float]]:
         """The sums of `solve_rows`, for so many rows at a time as can be held, and their losses."""
         rows, size = step.weights.shape
-        given = step.features, step.offsets, step.current
         length = max(1, NUMBERS // numbers_per_row(size))
         for first in range(0, rows, length):
             last = min(first + length, rows)
-            yield slice(first, last), *row_sums(self.groups, self.loss, *given, first, last)
+            yield slice(first, last), *self.row_sums(step, first, last)
 
     def solve_lines(self, lines: Floats, penalty: Matrix, before: Matrix) -> tuple[Matrix, float]:
         """The changes of rows from their sums; for a quadratic loss also what the least sum is,
@@ -177,9 +172,19 @@ class Side(ABC):
         The weights of the step are this rank's share of the penalty: beside them a backend may
         have sums in single precision, as in `solve_rows`.
         """
-        given = step.features, step.offsets, step.current
-        lines, losses = row_sums(self.groups, self.loss, *given, first, last)
-        return lines.astype(step.features.dtype), losses
+        features = step.features.astype(np.float64, copy=False)
+        size = features.shape[1]
+        p, q = np.tril_indices(size)
+        squares = features[:, p] * features[:, q]
+        out, total = np.zeros((last - first, numbers_per_row(size))), 0.0
+        for block in blocks(self.groups, size, first, last):
+            values, slopes, curvatures = evaluate(block, self.groups, self.loss, *step[1:4])
+            total += float(np.sum(values))
+            rows = slice(block.rows.start - first, block.rows.stop - first)
+            matrix = block.matrix(np.full(slopes.shape, curvatures, np.float64), len(features))
+            out[rows, : p.size] += matrix @ squares
+            out[rows, p.size :] -= block.matrix(slopes, len(features)) @ features
+        return out, total
 
     def improve_rows(self, step: RowStep, squares: Matrix, steps: int) -> tuple[Floats, float]:
         """For every row a p_i that lowers G, by so many steps of conjugate gradients from
@@ -245,14 +250,35 @@ class Side(ABC):
 
     def row_slopes(self, step: RowStep) -> RowSlopes:
         """What the entries of all rows say where the rows are, for ranks that add it up."""
-        return row_slopes(self.groups, self.loss, step.features, step.offsets, step.current)
+        features = step.features.astype(np.float64, copy=False)
+        rows, size, total = self.groups.starts.size - 1, features.shape[1], 0.0
+        downwards, curved = np.zeros((rows, size)), np.zeros(rows)
+        unit, dtype = self.loss.unit_curvature, step.features.dtype
+        curvatures = None if unit else np.empty(self.groups.others.size, dtype)
+        for block in blocks(self.groups, size):
+            values, slopes, bends = evaluate(block, self.groups, self.loss, *step[1:4])
+            total += float(np.sum(values))
+            if curvatures is not None:
+                curvatures[block.entries] = bends
+            downwards[block.rows] -= block.matrix(slopes, len(features)) @ features
+            weights = np.full(slopes.shape, bends, np.float64)
+            count = len(block.starts) - 1
+            curved[block.rows] += np.bincount(block.owners - block.rows.start, weights, count)
+        return RowSlopes(downwards, curved, curvatures, total)
 
     def row_products(
         self, features: Floats, curvatures: Floats | None, directions: Floats
     ) -> Matrix:
         """``sum_j c_ij (d_i . f_j) f_j`` for every row i, in double precision; the curvatures are
         those of `row_slopes`."""
-        return row_products(self.groups, features, curvatures, directions)
+        features = features.astype(np.float64, copy=False)
+        out = np.zeros(directions.shape)
+        for block in blocks(self.groups, features.shape[1]):
+            moves = block.predictions(directions, features)
+            if curvatures is not None:
+                moves *= curvatures[block.entries]
+            out[block.rows] += block.matrix(moves, len(features)) @ features
+        return out
 
     @property
     def values(self) -> Matrix:

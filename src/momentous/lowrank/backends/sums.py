@@ -6,15 +6,17 @@ What the entries say about a row are the lower triangle of ``sum_j c f_j f_j'``,
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse
 
-from momentous.io.types import AnyArray, Matrix
+from momentous.io.types import AnyArray, Integers, Matrix
 from momentous.lowrank.data.ratings import Compressed, Floats
 from momentous.lowrank.factors import products
 from momentous.lowrank.losses import Loss
+from momentous.lowrank.losses.base import Triple
 
 BLOCK = 1 << 21  # numbers in the features' products that are held at a time
 # The least penalty of a change, relative to the trace of the row's system: enough to solve it when
@@ -30,44 +32,53 @@ def numbers_per_row(size: int) -> int:
     return size * (size + 1) // 2 + size
 
 
-def row_sums(
-    groups: Compressed,
-    loss: Loss,
-    features: Floats,
-    offsets: Floats | None,
-    current: Floats | None,
-    first: int,
-    last: int,
-) -> tuple[Matrix, float]:
-    """The lines of the rows first to last - 1, and the sum of the losses."""
-    size = features.shape[1]
-    p, q = np.tril_indices(size)
-    out = np.zeros((last - first, numbers_per_row(size)))
-    total, length = 0.0, max(1, BLOCK // max(1, p.size))
-    begin, end = int(groups.starts[first]), int(groups.starts[last])
-    F = features.astype(np.float64, copy=False)
-    o = np.zeros(len(F)) if offsets is None else offsets.astype(np.float64)
-    for start in range(begin, end, length):
-        stop = min(start + length, end)
-        low = int(np.searchsorted(groups.starts, start, side="right")) - 1
-        high = int(np.searchsorted(groups.starts, stop, side="left"))
-        starts = np.clip(groups.starts[low : high + 1], start, stop) - start
-        others, owners = groups.others[start:stop], np.repeat(np.arange(low, high), np.diff(starts))
-        z = o[others]
-        if current is not None:
-            z = z + products(current.astype(np.float64, copy=False), F, owners, others)
-        values, slopes, curvatures = loss.entries(z, groups.values[start:stop].astype(np.float64))
-        total += float(np.sum(values))
-        f = F[others]
-        line = np.hstack([f[:, p] * f[:, q], f])
-        line[:, : p.size] *= np.reshape(curvatures, (-1, 1))
-        line[:, p.size :] *= -np.reshape(slopes, (-1, 1))
-        ones = scipy.sparse.csr_array(
-            (np.ones(stop - start), np.arange(stop - start), starts),
-            shape=(high - low, stop - start),
+class Block(NamedTuple):
+    """Entries one after another, of whole rows or of parts of them."""
+
+    rows: slice[int, int]
+    entries: slice[int, int]
+    starts: Integers  # of each of the rows
+    others: Integers
+    owners: Integers  # the rows of the entries
+
+    def predictions(self, left: Floats, right: Floats) -> Matrix:
+        """``left_i . right_j``, in double precision."""
+        left, right = (side.astype(np.float64, copy=False) for side in (left, right))
+        return products(left, right, self.owners, self.others)
+
+    def matrix(self, data: Floats, width: int) -> scipy.sparse.csr_array:
+        """The rows of the sparse matrix with these numbers."""
+        return scipy.sparse.csr_array(
+            (data, self.others, self.starts), shape=(len(self.starts) - 1, width)
         )
-        out[low - first : high - first] += ones @ line
-    return out, total
+
+
+def blocks(
+    groups: Compressed, numbers: int, first: int = 0, last: int | None = None
+) -> Iterator[Block]:
+    """The entries of the rows first to last - 1, as many at a time as have `BLOCK` numbers."""
+    starts, last = groups.starts, groups.starts.size - 1 if last is None else last
+    end, length = int(starts[last]), max(1, BLOCK // max(1, numbers))
+    for start in range(int(starts[first]), end, length):
+        stop = min(start + length, end)
+        low = int(np.searchsorted(starts, start, side="right")) - 1
+        high = int(np.searchsorted(starts, stop, side="left"))
+        own = np.clip(starts[low : high + 1], start, stop) - start
+        owners = np.repeat(np.arange(low, high), np.diff(own))
+        yield Block(slice(low, high), slice(start, stop), own, groups.others[start:stop], owners)
+
+
+def evaluate(
+    block: Block, groups: Compressed, loss: Loss, features: Floats, offsets: Floats | None,
+    current: Floats | None,
+) -> Triple:  # fmt: skip
+    """Values, slopes and curvatures of the losses of a block, for a half sweep from ``current``."""
+    z = np.zeros(len(block.owners))
+    if offsets is not None:
+        z += offsets[block.others]
+    if current is not None:
+        z += block.predictions(current, features)
+    return loss.entries(z, groups.values[block.entries].astype(np.float64))
 
 
 class DensePart(NamedTuple):
