@@ -140,10 +140,11 @@ class Side(ABC):
             before[self.counts == 0] = 0.0
         for part, lines, losses in self.lines(step):
             value += losses
+            sums = lines
             if dense is not None:
-                lines = lines.astype(np.float64)
-                value += dense.add_to_lines(lines, before[part])
-            change[part], least = self.solve_lines(lines, penalty[part], before[part])
+                sums = exact = lines.astype(np.float64)
+                value += dense.add_to_lines(exact, before[part])
+            change[part], least = self.solve_lines(sums, penalty[part], before[part])
             value += least
         if self.loss.self_concordant:
             self.shorten(change, step.features)

@@ -43,8 +43,8 @@ class Block(NamedTuple):
 
     def predictions(self, left: Floats, right: Floats) -> Matrix:
         """``left_i . right_j``, in double precision."""
-        left, right = (side.astype(np.float64, copy=False) for side in (left, right))
-        return products(left, right, self.owners, self.others)
+        F, G = (side.astype(np.float64, copy=False) for side in (left, right))
+        return np.asarray(products(F, G, self.owners, self.others), np.float64)
 
     def matrix(self, data: Floats, width: int) -> scipy.sparse.csr_array:
         """The rows of the sparse matrix with these numbers."""

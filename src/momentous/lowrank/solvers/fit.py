@@ -320,8 +320,10 @@ class AtRest:
         if not self.change <= FIRST_LOOK * self.most:
             return False
         r, sizes = objective.rank, self.sizes
-        U, V = objective.gram(P[:, :r]), objective.gram(Q[:, :r])
-        squared = np.sort(np.linalg.eigvals(U @ V).real)[::-1]
+        product = objective.gram(P[:, :r]) @ objective.gram(Q[:, :r])
+        if not np.isfinite(product).all():
+            return False
+        squared = np.sort(np.linalg.eigvals(product).real)[::-1]
         self.sizes = now = np.sqrt(np.maximum(squared, 0.0))
         # A Gram matrix has the squares of its factor's singular values, up to rounding.
         known = now[-1] > 4.0 * math.sqrt(np.finfo(objective.dtype).eps) * now[0]
