@@ -22,7 +22,6 @@ from momentous.core.checkpoint import Checkpoint, CheckpointError, Plain, RunSta
 from momentous.core.gradient_check import note_if_random
 from momentous.core.method import Method
 from momentous.core.oracle import NO_SAMPLE, BudgetSpentError, Oracle, Sample
-from momentous.core.record import shallow_copy
 from momentous.core.result import (
     OptimizeResultCompatible,
     Result,
@@ -81,7 +80,7 @@ class IntermediateResult(OptimizeResultCompatible):
         self.step_size: float = report.step_size
         self.events: tuple[Event, ...] = report.events
         self.memory: Unchecked = run.memory
-        self.report: Report = shallow_copy(report)  # the loop makes room in its own
+        self.report: Report = dataclasses.replace(report)  # the loop makes room in its own
 
     @property
     def jac(self) -> Array:
