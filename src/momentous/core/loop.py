@@ -29,7 +29,7 @@ from momentous.core.result import (
     interrupt_with,
 )
 from momentous.core.sources import Source
-from momentous.core.space import Array, Inner, Space, set_writable
+from momentous.core.space import Array, Space, set_writable
 from momentous.core.status import RESTARTS, Ending, Event, EventKind, Status, has_restart
 from momentous.core.step import Report, Step, UnderWay
 from momentous.core.stopping import (
@@ -694,9 +694,9 @@ class Layout:
         """x0 as an array of our own."""
         return starting_point(x0)
 
-    def space(self, start: Array, inner: Inner | None = None) -> Space:
+    def space(self, start: Array) -> Space:
         """The space of x."""
-        return Space(start, inner)
+        return Space(start)
 
     def oracle(self, source: Source) -> Oracle:
         """The oracle of a function, or of a map."""
