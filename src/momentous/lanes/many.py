@@ -186,8 +186,8 @@ def minimize_many(
         m, rule, tol, max_iterations=max_iterations, max_evaluations=max_evaluations,
         target=target, seed=rng, values=function.values,
     )  # fmt: skip
-    apart = exact or len(rows) <= FEW or penalty is not None
-    few = isinstance(rows, np.ndarray) and apart
+    apart = exact or penalty is not None
+    few = isinstance(rows, np.ndarray) and (apart or len(rows) <= FEW)
     state = saved.read(content, arrays, driver, rows, few) if resume is not None else None
     with shown(LOGGER.name, logging.INFO if disp else None), progress_bar(progress) as bar:
         run = (FewRun if few else ManyRun)(
