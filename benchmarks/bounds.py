@@ -239,18 +239,18 @@ def page(rows: list[dict[str, Any]]) -> str:
         "",
         answer(rows),
         "",
-        f"`auto` evaluated {sum(counted)} points outside of the box, in {len(counted)} runs{names}. "
-        "(In float32 the sides of the box are rounded to",
+        f"`auto` evaluated {sum(counted)} points outside of the box, in {len(counted)} "
+        f"runs{names}. (In float32 the sides of the box are rounded to",
         "float32.) The problems are those of S2MPJ with bounds that finish in time. "
         "`benchmarks/bounds.py` makes this page.",
         "",
-        "- **Solved**: the norm of $x - P(x - g)$ fell to $10^{-6}$ of that at the start ($10^{-3}$ in "
-        "float32) within 3,000 gradients and 3 s of",
+        "- **Solved**: the norm of $x - P(x - g)$ fell to $10^{-6}$ of that at the start "
+        "($10^{-3}$ in float32) within 3,000 gradients and 3 s of",
         "  CPU time (1 s in float32). Most failures are ends by time.",
-        "- **Ratio**: gradients of `auto` over those of the other solver, on the problems that both solve; "
-        "below 1 `auto` needs fewer.",
-        "- **Same minimum**: the ratio on the problems where the values agree to 4 digits, in brackets their "
-        "number.",
+        "- **Ratio**: gradients of `auto` over those of the other solver, on the problems that "
+        "both solve; below 1 `auto` needs fewer.",
+        "- **Same minimum**: the ratio on the problems where the values agree to 4 digits, in "
+        "brackets their number.",
         "- **Halves**: choices were made on half 1 alone.",
     ]
     sets: dict[str, dict[tuple[int, str], dict[str, Any]]] = {}

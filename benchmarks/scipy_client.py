@@ -58,10 +58,10 @@ REASONS = {
     "test_bfgs_nan_return": "the best point is returned, where f is finite",
     "test_finite_differences_hess": "a Hessian that nobody uses is not checked",
     "test_l_bfgs_b_maxiter": _WORDS,
-    "test_minimize_l_bfgs_b_ftol": "the run ends more exactly than ftol asks for, so a smaller ftol gains nothing",
-    "test_minimize_l_bfgs_maxls": "the test expects a failure with one trial per line search; here the run converges",
+    "test_minimize_l_bfgs_b_ftol": "the run ends more exactly than ftol asks for",
+    "test_minimize_l_bfgs_maxls": "the test expects a failure; here the run converges",
     "test_minimize_automethod": _TOLERANCE,
-    "test_initial_step_scaling": "the test's jac is half the gradient, and the run takes more than three iterations",
+    "test_initial_step_scaling": "its jac is half the gradient: more than three iterations",
     "test_respect_maxiter[SLSQP]": _STATUS,
     "test_callback_stopiteration[0-trust-constr]": _STATUS,
     "test_callback_stopiteration[1-trust-constr]": _STATUS,
@@ -75,7 +75,7 @@ REASONS = {
     "test_minimize_tnc38": _TOLERANCE,
     "test_3": "the test compares the pairs inside SciPy's own class of hess_inv",
     "test_x_overwritten_user_function": "x is read-only in user code, and the error says so",
-    "test_solver_concordance": "the test compares two SciPy methods; here both names run the same method",
+    "test_solver_concordance": "the test compares two names that run the same method here",
 }
 
 
@@ -193,10 +193,11 @@ def page(ended: dict[str, str], bounded: list[str]) -> str:
         "",
         f"With `method=momentous.minimize`, {len(ended) - len(failures)} of {len(ended)} tests of "
         f"SciPy {scipy.__version__} pass: {inside} of {len(bounded)}",
-        f"with bounds, {len(ended) - len(failures) - inside} of {len(ended) - len(bounded)} without. "
-        "These are all the tests that call `scipy.optimize.minimize`",
+        f"with bounds, {len(ended) - len(failures) - inside} of {len(ended) - len(bounded)} "
+        "without. These are all the tests that call `scipy.optimize.minimize`",
         "for a method that uses gradients, without constraints other than bounds.",
-        "`python benchmarks/scipy_client.py --out docs/scipy-client.md` runs them and writes this page.",
+        "`python benchmarks/scipy_client.py --out docs/scipy-client.md` runs them and writes this "
+        "page.",
         "",
         "| reason of the failure | tests |",
         "|---|---|",

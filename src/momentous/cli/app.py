@@ -72,4 +72,4 @@ class CommandTable(click.Group):
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 @click.version_option(__version__, prog_name="momentous")
 def momentous(debug: bool) -> None:
-    """Smooth nonconvex optimisation by accelerated methods that carry guarantees."""
+    """Smooth nonconvex optimisation by accelerated methods with guarantees, and ratings."""

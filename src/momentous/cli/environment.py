@@ -9,7 +9,7 @@ PREFIX = "MOMENTOUS"
 
 VARIABLES = {
     f"{PREFIX}_COMMAND_OPTION": "Any option of any command: `MOMENTOUS_FIT_RANK=20` is `momentous "
-    "fit --rank 20`. What is typed goes before it.",
+    "fit --rank 20`. A typed option wins.",
     f"{PREFIX}_DEBUG": "1: show the traceback of an error, as `--debug`.",
     f"_{PREFIX}_COMPLETE": "Set by the script of `momentous completion` while it asks for words.",
     "NUMBA_CACHE_DIR": "Where compiled kernels are kept; by default beside the package, or in the "

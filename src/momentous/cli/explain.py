@@ -15,7 +15,7 @@ from momentous.cli.terminal import show_facts, show_lists
 @click.option("-n", "count", type=click.IntRange(1), default=10, help="Number of ratings to show.")
 @as_json
 def command(model: Path, user: str, item: str, count: int, as_json: bool) -> None:
-    """Show what the ratings of a USER add to the score of an ITEM, the largest parts first.
+    """Split the score of an ITEM over the ratings of a USER, the largest parts first.
 
     All parts and the rest (the mean, the bias of the item) sum up to the score.
     """

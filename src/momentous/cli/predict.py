@@ -29,8 +29,8 @@ from momentous.io.atomic import atomic_file
 @click.option(
     "--raw",
     is_flag=True,
-    help="Write ids as they are; otherwise control characters are escaped, and an apostrophe put "
-    "before what a spreadsheet would take for a formula.",
+    help="Write ids unchanged. Without it control characters are escaped, and formulas of a "
+    "spreadsheet get an apostrophe.",
 )
 def command(
     model: Path,

@@ -23,7 +23,7 @@ from momentous.cli.terminal import usage_errors
     "--iterations",
     type=click.IntRange(1),
     default=500,
-    help="Length at which step sizes are judged in the end.",
+    help="Length of the last runs that judge step sizes.",
 )
 def command(
     more: tuple[str, ...],

@@ -62,7 +62,7 @@ def compare(
     resume: bool = True,
     progress: bool | None = None,
 ) -> Comparison:
-    """Run methods on problems, all counted, timed and stopped by the same rule.
+    """Run solvers on problems, with the same counts, clocks and limits for all.
 
     A run is over at the first iterate (of an outside solver: the first evaluation) whose gradient
     norm is at most the tolerance and whose value has not risen above that of the start; what it had
