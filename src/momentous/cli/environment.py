@@ -41,7 +41,7 @@ def name_variables(command: click.Command, prefix: str) -> None:
 
 def variables_table() -> str:
     """The table in Markdown."""
-    rows = ["| variable | what it is for |", "|---|---|"]
+    rows = ["| variable | meaning |", "|---|---|"]
     for names, text in VARIABLES.items():
         shown = ", ".join(f"`{name}`" for name in names.split(", "))
         rows.append(f"| {shown} | {text} |")
