@@ -50,18 +50,12 @@ WHAT = (*PARTS, "all", "report")
     type=NEW_FILE,
     help="Write an account in Markdown there, with pictures in the folder of the same name.",
 )
-@click.option(
-    "--opening",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="File with the first paragraphs of the account.",
-)
 def command(
     what: tuple[str, ...],
     data: tuple[str, ...],
     out: Path,
     no_report: bool,
     account: Path | None,
-    opening: Path | None,
     **options: Any,
 ) -> None:
     """Run the paper's experiments and write a report.
@@ -90,8 +84,7 @@ def command(
     print_results(study)
     say(f"The report is {folder.page}")
     if account is not None:
-        text = "" if opening is None else opening.read_text(encoding="utf-8")
-        write_account(study, account, _same_command(wanted, named, settings), text)
+        write_account(study, account, _same_command(wanted, named, settings))
         say(f"The account is {account}")
 
 

@@ -1,4 +1,4 @@
-"""What commands run: the paper's experiments, the search for step sizes, the demonstration."""
+"""What commands run: the paper's experiments and the demonstration."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from momentous.lab.paper.baselines import QUASI_NEWTON, SWEEPS, run_quasi_newton, run_sweeps
-from momentous.lab.paper.exponents import growth_with_difficulty
+from momentous.lab.paper.exponents import growth_parts, growth_with_difficulty
 from momentous.lab.paper.folder import StudyFolder
 from momentous.lab.paper.methods import PAPER_METHODS, select_methods
 from momentous.lab.paper.plan import FIGURES, Figure, Settings, run_figures
 from momentous.lab.paper.problems import PROBLEMS, DataSet, PaperProblem
 from momentous.lab.paper.results import RunSet, Study
-from momentous.lab.paper.theorem_table import theorem_table
+from momentous.lab.paper.theorem_table import all_parts, theorem_table
 from momentous.lab.paper.tuning import tune as tune_method
 from momentous.lab.progress import StudyProgress
 from momentous.lab.report.documents import write_report
@@ -50,10 +50,11 @@ def _check_theorems(folder: StudyFolder, progress: StudyProgress) -> None:
     """The theorem table and the exponents, as far as they are not there."""
     bounds, growths = folder.load_findings()
     if not bounds:
-        bounds = theorem_table(on_part=progress.on_part)
+        bounds = theorem_table(progress.each(all_parts()))
         folder.save_findings(bounds, growths)
     if not growths:
-        folder.save_findings(bounds, growth_with_difficulty(on_part=progress.on_part))
+        growths = growth_with_difficulty(progress.each(growth_parts()))
+        folder.save_findings(bounds, growths)
 
 
 def tune(

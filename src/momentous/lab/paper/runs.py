@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 
@@ -18,7 +17,6 @@ from momentous.core.method import Method
 from momentous.core.result import Result, Trace
 from momentous.core.status import Status
 from momentous.io.atomic import previous_path
-from momentous.io.types import Floats
 from momentous.lab.paper.methods import PaperMethod
 from momentous.lab.paper.problems import CPU, PROBLEMS, PaperProblem
 from momentous.lab.record import (
@@ -39,8 +37,6 @@ OUR_PROFILE = "ours"  # the parameters of solvers that the paper does not compar
 
 OnIteration = Callable[[int, float, float], None]
 """(iteration, objective, gradient norm), after every one."""
-
-Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -160,12 +156,17 @@ def run_task(task: Task, folder: Path, on_iteration: OnIteration | None = None) 
     if run is None or (
         run.info.iterations < task.iterations and run.status is Ended.MAX_ITERATIONS
     ):
-        result, interrupted = _minimize(task, _checkpoint_path(path), on_iteration)
-        if result.status is Status.INTERRUPTED:
-            raise KeyboardInterrupt
+        interrupt: KeyboardInterrupt | None = None
+        try:
+            result = _minimize(task, _checkpoint_path(path), on_iteration)
+        except KeyboardInterrupt as stop:
+            found = getattr(stop, "result", None)
+            if found is None or found.status is Status.INTERRUPTED:
+                raise
+            result, interrupt = found, stop  # the run was over anyway: but there are more to come
         run = _as_record(task, result).save(path)
-        if interrupted:  # when the run was over anyway: but there are more to come
-            raise KeyboardInterrupt
+        if interrupt is not None:
+            raise interrupt
     if task.trial:
         remove_checkpoint(run)
     return run
@@ -190,11 +191,8 @@ def _checkpoint_path(path: Path) -> Path:
     return path.with_suffix(".checkpoint")
 
 
-def _minimize(
-    task: Task, checkpoint: Path, on_iteration: OnIteration | None
-) -> tuple[Result, bool]:
-    """The run, and whether Ctrl-C was pressed on the way."""
-    problem, interrupted = task.problem, False
+def _minimize(task: Task, checkpoint: Path, on_iteration: OnIteration | None) -> Result:
+    problem = task.problem
     resume = _readable_checkpoint(checkpoint)  # removes what cannot be read
     if task.trial:
         saved: Checkpoint = TrialCheckpoint(checkpoint, SAVE_EVERY, iterations=task.iterations)
@@ -209,27 +207,13 @@ def _minimize(
             on_iteration(step.nit, fun, step.grad_norm)
         return not fun <= limit
 
-    def watched(function: Callable[[Floats], Found]) -> Callable[[Floats], Found]:
-        """Remember that Ctrl-C came during a call: a run at its end takes no notice of it."""
-
-        def called(x: Floats) -> Found:
-            try:
-                return function(x)
-            except KeyboardInterrupt:
-                nonlocal interrupted
-                interrupted = True
-                raise
-
-        return called
-
     # Too long a step overflows before it is noticed, which is what a trial is for.
     with np.errstate(all="ignore"):
-        result = minimize(
-            watched(problem.value), problem.start(), jac=watched(problem.gradient),
-            method=task.instance, tol=0.0, max_iterations=task.iterations, trace=Trace(values=True),
-            checkpoint=saved, callback=observe, resume=resume, interrupts="return",
+        return minimize(
+            problem.value, problem.start(), jac=problem.gradient, method=task.instance, tol=0.0,
+            max_iterations=task.iterations, trace=Trace(values=True), checkpoint=saved,
+            callback=observe, resume=resume,
         )  # fmt: skip
-    return result, interrupted
 
 
 def _readable_checkpoint(checkpoint: Path) -> Path | None:
