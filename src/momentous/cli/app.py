@@ -23,7 +23,6 @@ COMMANDS = {
     "fold-in": ("momentous.cli.fold_in", "Add users to a model without a new fit."),
     "data": ("momentous.cli.data", "Files of ratings: what is in them, where to get some."),
     "reproduce": ("momentous.cli.reproduce", "Run the paper's experiments and write a report."),
-    "tune": ("momentous.cli.tune", "Search the step sizes of the paper's methods."),
     "completion": ("momentous.cli.completion", "Print the script for the tab key of a shell."),
 }
 
