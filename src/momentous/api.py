@@ -182,10 +182,10 @@ def iterate(
                     f"check_gradient=True: jac={jac!r} gives differences, not a gradient"
                 )
             gradient_check.check_gradient(oracle, start)
-        criteria = _criteria(target, stop, max_evaluations, max_time, max_iterations)
         run = _run(
-            layout, oracle, chosen, start, saved, tol, criteria, callback, checkpoint, trace,
-            interrupts, _seed(rng),
+            layout, oracle, chosen, start, saved, _seed(rng), tol=tol, target=target, stop=stop,
+            max_evaluations=max_evaluations, max_time=max_time, max_iterations=max_iterations,
+            callback=callback, checkpoint=checkpoint, trace=trace, interrupts=interrupts,
         )  # fmt: skip
         if caller is not minimize:  # which gives a result in any case
             run.raise_interrupt()
@@ -235,48 +235,41 @@ def _apart(xp: Unchecked, x: Array, y: Array, rounding: float) -> tuple[Array, A
     return apart, apart
 
 
-def _criteria(
-    target: float | None,
-    stop: Criterion | None,
-    max_evaluations: int | None,
-    max_time: float | None,
-    max_iterations: int | None,
-) -> list[Criterion]:
-    """What ends a run besides a small gradient, as criteria, in the order in which they count."""
-    if stop is not None and not isinstance(stop, Criterion):
-        raise TypeError(f"stop={stop!r} must be a stopping criterion such as Stagnation(500)")
-    criteria = [
-        None if target is None else Target(target),
-        stop,
-        None if max_evaluations is None else Evaluations(max_evaluations),
-        None if max_time is None else WallTime(max_time),
-        None if max_iterations is None else Iterations(max_iterations),
-    ]
-    return [criterion for criterion in criteria if criterion is not None]
-
-
 def _run(
     layout: Layout,
     oracle: Oracle,
     method: Method,
     start: Array,
     saved: RunState | None,
+    seed: int = 0,
+    *,
     tol: float | None,
-    criteria: list[Criterion],
+    target: float | None,
+    stop: Criterion | None,
+    max_evaluations: int | None,
+    max_time: float | None,
+    max_iterations: int | None,
     callback: Callback | None,
     checkpoint: str | os.PathLike[str] | Checkpoint | None,
     trace: bool | Trace,
     interrupts: str,
-    seed: int = 0,
 ) -> Run:
     """The loop with all that was asked for; ``saved`` is a run to resume."""
+    if stop is not None and not isinstance(stop, Criterion):
+        raise TypeError(f"stop={stop!r} must be a stopping criterion such as Stagnation(500)")
     if saved is not None and tol is None:
         tol = saved.tol
     if tol is not None:
         require("tol", tol, 0)
     goal = method.tolerance_for(tol)
-    if goal and method.stops_at_tolerance:
-        criteria = [GradientNorm(float(goal)), *criteria]
+    wanted = [  # in the order in which they count
+        GradientNorm(float(goal)) if goal and method.stops_at_tolerance else None,
+        None if target is None else Target(target),
+        stop,
+        None if max_evaluations is None else Evaluations(max_evaluations),
+        None if max_time is None else WallTime(max_time),
+        None if max_iterations is None else Iterations(max_iterations),
+    ]
     if interrupts not in ("raise", "return"):
         raise ValueError(f"interrupts={interrupts!r} must be 'raise' or 'return'")
     if callback is not None and not callable(callback):
@@ -284,7 +277,7 @@ def _run(
     if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
         checkpoint = Checkpoint(checkpoint)
     options = RunOptions(
-        stop=flatten(criteria),
+        stop=flatten([criterion for criterion in wanted if criterion is not None]),
         tol=None if tol is None else float(tol),
         seed=seed,
         callback=None if callback is None else as_callback(callback, oracle.space),
@@ -422,13 +415,8 @@ def minimize(*args: Unchecked, **keywords: Unchecked) -> Result:
     -----
     Of a method that needs no parameters, a run does not depend on the unit of f, ``tol`` being in
     that unit, as long as squares of gradients can be held: in double precision, gradients between
-    about 1e-150 and 1e150.  Larger ones at x0 end it there; smaller ones may end a run early
-    (``NO_PROGRESS``): rescale the objective.  It does depend on the unit of x: the first step of
-    L-BFGS, also within "auto", has a length between 0.1 and 1 (a tenth of norm(x0), if that is
-    between them), and the other methods probe the curvature at a distance of sqrt(u) max(1,
-    norm(x0)), u the unit roundoff, which is in proportion where norm(x0) >= 1.  With bounds or a
-    penalty ``tol`` has the unit of x as well: it is compared with the length of a step,
-    x - prox(x - g, 1), which may be short where g is large.
+    about 1e-150 and 1e150.  It does depend on the unit of x (docs/how-to/choose-a-method.md); with
+    bounds or a penalty ``tol`` has that unit as well.
 
     A start where f or its gradient is not finite ends with ``Status.NON_FINITE``, without success,
     and the message names the entry; `iterate`, which has no result yet, raises a ValueError.
@@ -561,10 +549,10 @@ def accelerate(
         if feasible is not None:
             oracle.is_feasible = _feasible_start(feasible, space, start)
         method = choose_method(DescentMap, parameters, saved, accelerate)
-        criteria = _criteria(target, stop, max_evaluations, max_time, max_iterations)
         run = _run(
-            layout, oracle, method, start, saved, tol, criteria, callback, checkpoint, trace,
-            interrupts,
+            layout, oracle, method, start, saved, tol=tol, target=target, stop=stop,
+            max_evaluations=max_evaluations, max_time=max_time, max_iterations=max_iterations,
+            callback=callback, checkpoint=checkpoint, trace=trace, interrupts=interrupts,
         )  # fmt: skip
     return finish_and_show(run, asked)
 

@@ -76,15 +76,6 @@ def test_an_exception_of_user_code_travels_in_the_place_of_the_value():
     assert agreement.ranks.sent[:2] == [1, 2]
 
 
-def test_the_clock_travels_where_it_decides_something():
-    agreement = Agreement(Noting())
-    agreement.set_clock(50.0)
-    agreement.shares_clock = True
-    assert agreement.total(np.array([1.0])).tolist() == [1.0]
-    assert agreement.ranks.sent == [2]
-    assert agreement.seconds == pytest.approx(50.0, abs=10.0)
-
-
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
 def test_a_value_that_is_not_finite_is_none(value):
     assert np.isnan(Agreement(Alone()).same_value(value))

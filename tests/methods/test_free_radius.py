@@ -10,7 +10,7 @@ import pytest
 
 import momentous
 from helpers import Waves
-from momentous import AdaRAGD, AdaRHB, EventKind, Status, testbed
+from momentous import AdaRAGD, AdaRHB, EventKind, Goal, Status, testbed
 from momentous.methods.restarted import free_radius as rule
 from reference import Watched
 
@@ -335,11 +335,11 @@ def test_what_was_learned_goes_along_to_another_point(method):
     step, oracle = steps[-1], run.oracle
     there = oracle.gradient(problem.start + 0.1)
     oracle.learn(there)
-    moved = method.moved_to(oracle, step.memory, there, None, 0)
+    moved = method.move(method.machine(oracle), step.memory, there, Goal(None))
     for name in ("step_size", "most", "sharpness", "norm_at_last_halving", "iterations_unpaid"):
-        assert getattr(moved.memory.learned, name) == getattr(step.memory.learned, name)
-    assert moved.memory.start.value == problem.value(there.point)
-    assert moved.memory.epoch.k == 0
+        assert getattr(moved.learned, name) == getattr(step.memory.learned, name)
+    assert moved.start.value == problem.value(there.point)
+    assert moved.epoch.k == 0
 
 
 @each_method

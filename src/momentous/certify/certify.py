@@ -8,6 +8,7 @@ negative curvature that was found is certain, its absence up to a stated probabi
 import dataclasses
 import enum
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +19,6 @@ from momentous.certify.curvature import RELATIVE, Goal, Hessian, lanczos, whole_
 from momentous.certify.face import Face
 from momentous.core.admission import Fun, starting_point
 from momentous.core.box import read_bounds
-from momentous.core.loop import Layout
 from momentous.core.rounded import at_least, at_most
 from momentous.core.sources import Jac, function_source
 from momentous.core.space import Array, Space
@@ -143,21 +143,15 @@ class Certificate:
             return x + min(2.0 * t / rho, self.longest_step) * w
         layout = layout_of(ranks)
         with layout.announced():
-            return self._escaped(layout, fun, x, _tuple(args), True if jac is True else "2-point")
-
-    def _escaped(
-        self, layout: Layout, fun: Fun, x: Array, args: tuple[object, ...], jac: Jac
-    ) -> Array:
-        w: Array = self.direction
-        t = -(self.smallest_eigenvalue + self.eigenvalue_error)
-        space = layout.space(layout.start(x))
-        oracle = layout.oracle(function_source(fun, jac, args, space))
-        value, s = oracle.value(x), min(1.0, self.longest_step)
-        while s > math.sqrt(space.rounding):
-            for candidate in (x + s * w, x - s * w):
-                if oracle.value(candidate) <= value - s * s * t / 4.0:
-                    return candidate
-            s /= 2.0
+            space = layout.space(layout.start(x))
+            jac = True if jac is True else "2-point"  # only values are asked for
+            oracle = layout.oracle(function_source(fun, jac, _tuple(args), space))
+            value, s = oracle.value(x), min(1.0, self.longest_step)
+            while s > math.sqrt(space.rounding):
+                for candidate in (x + s * w, x - s * w):
+                    if oracle.value(candidate) <= value - s * s * t / 4.0:
+                        return candidate
+                s /= 2.0
         raise RuntimeError(
             f"f(x) = {value:.6g} does not fall along a direction of curvature {-t:.3g}, by steps "
             f"from 1 to {s:.1g}: is fun the function whose gradient was certified?"
@@ -303,133 +297,126 @@ def certify(
         )
     layout = layout_of(ranks)
     with layout.announced():
-        return _certified(
-            layout, fun, x, _tuple(args), jac, eps, rho, curvature, hessp, failure_probability,
-            max_products, gradient_lipschitz, step, rng, bounds,
-        )  # fmt: skip
+        x = layout.start(x)
+        space = layout.space(x)
+        space.box = read_bounds(bounds, space)
+        if space.box is not None:
+            _require_inside(x, space)
+        if not math.isfinite(space.norm(x)):
+            raise ValueError(
+                f"x is not finite (its norm is {space.norm(x)}); certify a finite point"
+            )
+        oracle = layout.oracle(function_source(fun, jac, _tuple(args), space))
+        sample = oracle.gradient(x)
+        if not sample.has_finite_gradient:
+            raise ValueError(
+                f"the gradient at x is not finite (its norm is {sample.grad_norm}); check jac there"
+            )
+        eps = float(eps)
+        tau = curvature if rho is None else math.sqrt(eps * rho)
 
+        def certificate(verdict: Verdict, words: str, **numbers: Any) -> Certificate:
+            norm, relation = sample.grad_norm, "<=" if sample.grad_norm <= eps else ">"
+            size = "|grad f(x)|" if space.box is None else "|x - P(x - grad f(x))|"
+            return Certificate(
+                verdict=verdict,
+                message=f"{size} = {norm:.3g} {relation} eps = {eps:.3g}; {words}",
+                grad_norm=norm,
+                eps=eps,
+                curvature_tolerance=math.nan if tau is None else tau,
+                nfev=oracle.nfev,
+                njev=oracle.njev,
+                **numbers,
+            )
 
-def _certified(
-    layout: Layout,
-    fun: Fun,
-    x: Array,
-    args: tuple[object, ...],
-    jac: Jac,
-    eps: float,
-    rho: float | None,
-    curvature: float | None,
-    hessp: AnyFunction | None,
-    failure_probability: float,
-    max_products: int | None,
-    gradient_lipschitz: float | None,
-    step: float | None,
-    rng: int | np.random.Generator | None,
-    bounds: object = None,
-) -> Certificate:
-    """The same, where the arguments are known to be in order."""
-    x = layout.start(x)
-    space = layout.space(x)
-    space.box = read_bounds(bounds, space)
-    if space.box is not None:
-        _require_inside(x, space)
-    if not math.isfinite(space.norm(x)):
-        raise ValueError(f"x is not finite (its norm is {space.norm(x)}); certify a finite point")
-    oracle = layout.oracle(function_source(fun, jac, args, space))
-    sample = oracle.gradient(x)
-    if not sample.has_finite_gradient:
-        raise ValueError(
-            f"the gradient at x is not finite (its norm is {sample.grad_norm}); check jac there"
+        if sample.grad_norm > eps:
+            words = "x is not stationary, and its curvature was not looked at"
+            return certificate(Verdict.NOT_STATIONARY, words)
+        if space.box is not None:
+            face = Face(oracle, sample, eps)
+            products = face.products(layout.products(hessp, space), _tuple(args))
+            on_face = certify(
+                face.value, face.point, jac=face.gradient, eps=sys.float_info.max, curvature=tau,
+                hessp=products, failure_probability=failure_probability, max_products=max_products,
+                gradient_lipschitz=gradient_lipschitz, step=face.step(step), rng=rng,
+            )  # fmt: skip
+            return _with_bounds(on_face, face, certificate)
+        d = space.dimension
+        if d == 0:
+            ends = {
+                "smallest_eigenvalue": math.inf,
+                "eigenvalue_error": 0.0,
+                "lower_bound": math.inf,
+            }
+            return certificate(Verdict.SECOND_ORDER, "x has no entries", **ends)
+
+        hessian = Hessian(oracle, sample, layout.products(hessp, space), _tuple(args), step)
+        whole = d + hessian.check_products(rho, dense=True)
+        checks = hessian.check_products(rho, dense=False)
+        if max_products is None:
+            max_products = whole if d <= DENSE else STEPS + checks
+        dense = d <= DENSE and whole <= max_products
+        steps = d if dense else min(d, int(max_products) - checks)
+        if steps < 1:
+            words = (
+                f"its curvature is unknown, since max_products={max_products} allows no look at "
+            )
+            words += f"it: {checks} check the others, so it takes {checks + 1} at least"
+            return certificate(Verdict.FIRST_ORDER, words)
+        q = space.normal(_seed(rng))
+        q = q * (1.0 / space.norm(q))
+        hessian.choose_step(rho, tau, steps, q)
+        goal = Goal(tau, d, failure_probability, gradient_lipschitz or math.inf)
+        basis, G, beta = whole_matrix(hessian) if dense else lanczos(hessian, q, steps, goal)
+
+        ritz, vectors = np.linalg.eigh((G + G.T) / 2.0)
+        t = float(ritz[0])
+        w = sum((float(s) * q for s, q in zip(vectors[:, 0], basis, strict=True)), 0.0 * x)
+        downhill = -1.0 if space.inner(sample.gradient, w) > 0.0 else 1.0
+        w = space.xp.asarray(
+            w * (downhill / space.norm(w))
+        )  # NumPy has made a number of a 0-d array
+        Hw = hessian.checked(w)
+        error = hessian.error(ritz) + float(np.linalg.norm(G - G.T, 2)) / 2.0
+        error += abs(space.inner(w, Hw) - t)
+        miss = 0.0 if dense else goal.miss(ritz, beta, error)
+        tau, lower = goal.tolerance(ritz), max(t - error - miss, -goal.L)
+        numbers: JsonObject = {
+            "smallest_eigenvalue": t,
+            "eigenvalue_error": error,
+            "lower_bound": lower,
+            "residual": space.norm(Hw - t * w),
+            "products": hessian.products,
+        }
+        found = (
+            "eigenvalue of the Hessian" if dense else f"Ritz value of {len(basis)} Lanczos steps"
         )
-    eps = float(eps)
-    tau = curvature if rho is None else math.sqrt(eps * rho)
-
-    def certificate(verdict: Verdict, words: str, **numbers: Any) -> Certificate:
-        norm, relation = sample.grad_norm, "<=" if sample.grad_norm <= eps else ">"
-        size = "|grad f(x)|" if space.box is None else "|x - P(x - grad f(x))|"
-        return Certificate(
-            verdict=verdict,
-            message=f"{size} = {norm:.3g} {relation} eps = {eps:.3g}; {words}",
-            grad_norm=norm,
-            eps=eps,
-            curvature_tolerance=math.nan if tau is None else tau,
-            nfev=oracle.nfev,
-            njev=oracle.njev,
-            **numbers,
-        )
-
-    if sample.grad_norm > eps:
-        words = "x is not stationary, and its curvature was not looked at"
-        return certificate(Verdict.NOT_STATIONARY, words)
-    if space.box is not None:
-        face = Face(oracle, sample, eps)
-        on_face = _certified(
-            Layout(), face.value, face.point, (), face.gradient, math.inf, None, tau,
-            face.products(layout.products(hessp, space), args), failure_probability, max_products,
-            gradient_lipschitz, face.step(step), rng,
-        )  # fmt: skip
-        return _with_bounds(on_face, face, certificate)
-    d = space.dimension
-    if d == 0:
-        ends = {"smallest_eigenvalue": math.inf, "eigenvalue_error": 0.0, "lower_bound": math.inf}
-        return certificate(Verdict.SECOND_ORDER, "x has no entries", **ends)
-
-    hessian = Hessian(oracle, sample, layout.products(hessp, space), args, step)
-    whole = d + hessian.check_products(rho, dense=True)
-    checks = hessian.check_products(rho, dense=False)
-    if max_products is None:
-        max_products = whole if d <= DENSE else STEPS + checks
-    dense = d <= DENSE and whole <= max_products
-    steps = d if dense else min(d, int(max_products) - checks)
-    if steps < 1:
-        words = f"its curvature is unknown, since max_products={max_products} allows no look at "
-        words += f"it: {checks} check the others, so it takes {checks + 1} at least"
-        return certificate(Verdict.FIRST_ORDER, words)
-    q = space.normal(_seed(rng))
-    q = q * (1.0 / space.norm(q))
-    hessian.choose_step(rho, tau, steps, q)
-    goal = Goal(tau, d, failure_probability, gradient_lipschitz or math.inf)
-    basis, G, beta = whole_matrix(hessian) if dense else lanczos(hessian, q, steps, goal)
-
-    ritz, vectors = np.linalg.eigh((G + G.T) / 2.0)
-    t = float(ritz[0])
-    w = sum((float(s) * q for s, q in zip(vectors[:, 0], basis, strict=True)), 0.0 * x)
-    downhill = -1.0 if space.inner(sample.gradient, w) > 0.0 else 1.0
-    w = space.xp.asarray(w * (downhill / space.norm(w)))  # NumPy has made a number of a 0-d array
-    Hw = hessian.checked(w)
-    error = hessian.error(ritz) + float(np.linalg.norm(G - G.T, 2)) / 2.0
-    error += abs(space.inner(w, Hw) - t)
-    miss = 0.0 if dense else goal.miss(ritz, beta, error)
-    tau, lower = goal.tolerance(ritz), max(t - error - miss, -goal.L)
-    numbers: JsonObject = {
-        "smallest_eigenvalue": t,
-        "eigenvalue_error": error,
-        "lower_bound": lower,
-        "residual": space.norm(Hw - t * w),
-        "products": hessian.products,
-    }
-    found = "eigenvalue of the Hessian" if dense else f"Ritz value of {len(basis)} Lanczos steps"
-    found = f"the smallest {found} is {t:.6g} with an estimated error of {at_most(error, 1)}"
-    default = f" (by default {RELATIVE:g} of the largest; rho= or curvature= sets another)"
-    limit = f"-tau = {at_least(-tau)}" + (default if goal.tau is None else "")
-    if error > max(tau, abs(t)) / 4.0:
-        words = f"{found}, which must be below tau/4 to compare with {limit}; {hessian.remedy}"
-        return certificate(Verdict.NOT_CERTIFIABLE, words, **numbers)
-    if t + error < -tau:
-        limit = limit.replace(at_least(-tau), at_most(-tau), 1)
-        words = f"x is a saddle or a maximum: {found}, below {limit}; over a short step s along "
-        words += f"`direction` f falls by about {-t / 2.0:.3g} s^2 (see `escape`)"
-        return certificate(Verdict.SADDLE, words, direction=w, **numbers)
-    if lower >= -tau:
-        p = 0.0 if dense else failure_probability
-        chance = "" if dense else f" (but for a probability of {p:g})"
-        words = f"{found}, and none is below {at_least(lower)}{chance}, so none is below {limit}"
-        return certificate(Verdict.SECOND_ORDER, words, probability=p, **numbers)
-    more = None if dense else goal.steps_needed(ritz, error)
-    words = f"{found}, too close to {limit} to tell which is smaller"
-    if more is not None:
-        words = f"{found}, but smaller ones, below {limit}, are not ruled out yet; "
-        words += f"max_products={more + checks} should do, with memory for as many vectors"
-    return certificate(Verdict.FIRST_ORDER, words, **numbers)
+        found = f"the smallest {found} is {t:.6g} with an estimated error of {at_most(error, 1)}"
+        default = f" (by default {RELATIVE:g} of the largest; rho= or curvature= sets another)"
+        limit = f"-tau = {at_least(-tau)}" + (default if goal.tau is None else "")
+        if error > max(tau, abs(t)) / 4.0:
+            words = f"{found}, which must be below tau/4 to compare with {limit}; {hessian.remedy}"
+            return certificate(Verdict.NOT_CERTIFIABLE, words, **numbers)
+        if t + error < -tau:
+            limit = limit.replace(at_least(-tau), at_most(-tau), 1)
+            words = (
+                f"x is a saddle or a maximum: {found}, below {limit}; over a short step s along "
+            )
+            words += f"`direction` f falls by about {-t / 2.0:.3g} s^2 (see `escape`)"
+            return certificate(Verdict.SADDLE, words, direction=w, **numbers)
+        if lower >= -tau:
+            p = 0.0 if dense else failure_probability
+            chance = "" if dense else f" (but for a probability of {p:g})"
+            words = (
+                f"{found}, and none is below {at_least(lower)}{chance}, so none is below {limit}"
+            )
+            return certificate(Verdict.SECOND_ORDER, words, probability=p, **numbers)
+        more = None if dense else goal.steps_needed(ritz, error)
+        words = f"{found}, too close to {limit} to tell which is smaller"
+        if more is not None:
+            words = f"{found}, but smaller ones, below {limit}, are not ruled out yet; "
+            words += f"max_products={more + checks} should do, with memory for as many vectors"
+        return certificate(Verdict.FIRST_ORDER, words, **numbers)
 
 
 def _with_bounds(

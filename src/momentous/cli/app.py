@@ -1,6 +1,7 @@
-"""The group of all commands: a table of names, modules and summaries."""
+"""The group of all commands: a table of names and summaries."""
 
 from importlib import import_module
+from typing import cast
 
 import click
 
@@ -8,24 +9,25 @@ from momentous.cli.environment import PREFIX, name_variables
 from momentous.cli.terminal import report_errors
 from momentous.version import __version__
 
-# Each module has a click command called `command`; it is imported when the command is run.
+# Each has a module of its name with a click command called `command`, or stands in that of those
+# that ask a model; it is imported when the command is run.
 COMMANDS = {
-    "demo": ("momentous.cli.demo", "Run the paper's comparison in small, ending in a page."),
-    "methods": ("momentous.cli.methods", "List the methods with their guarantees and costs."),
-    "compare": ("momentous.cli.compare", "Run methods on problems and compare what they cost."),
-    "scoreboard": ("momentous.cli.scoreboard", "Run all methods on all problems, write the page."),
-    "fit": ("momentous.cli.fit", "Fit a low-rank model to a file of ratings."),
-    "evaluate": ("momentous.cli.evaluate", "Measure how well a model predicts a file of ratings."),
-    "predict": ("momentous.cli.predict", "Predict the ratings of pairs of ids."),
-    "recommend": ("momentous.cli.recommend", "Recommend the best items to a user."),
-    "similar": ("momentous.cli.similar", "List the items, or users, most like one."),
-    "explain": ("momentous.cli.explain", "Show which ratings make the score of an item."),
-    "fold-in": ("momentous.cli.fold_in", "Add users to a model without a new fit."),
-    "data": ("momentous.cli.data", "Files of ratings: what is in them, where to get some."),
-    "reproduce": ("momentous.cli.reproduce", "Run the paper's experiments and write a report."),
-    "completion": ("momentous.cli.completion", "Print the script for the tab key of a shell."),
+    "demo": "Run a small version of the paper's comparison.",
+    "methods": "List the methods with their guarantees and costs.",
+    "compare": "Run methods on problems and compare what they cost.",
+    "scoreboard": "Run all methods on all problems, write the page.",
+    "fit": "Fit a low-rank model to a file of ratings.",
+    "evaluate": "Measure how well a model predicts a file of ratings.",
+    "predict": "Predict the ratings of pairs of ids.",
+    "recommend": "Recommend the best items to a user.",
+    "similar": "List the items, or users, most similar to one.",
+    "explain": "Split the score of an item over a user's ratings.",
+    "fold-in": "Add users to a model without a new fit.",
+    "data": "Files of ratings: what is in them, where to get some.",
+    "reproduce": "Run the paper's experiments and write a report.",
+    "completion": "Print the script for the tab key of a shell.",
 }
-
+OF_MODEL = ("evaluate", "predict", "recommend", "similar", "explain", "fold-in")
 
 SETTINGS = {
     "help_option_names": ["-h", "--help"],
@@ -45,14 +47,17 @@ class CommandTable(click.Group):
         """Import one command."""
         if name not in COMMANDS:
             return None
-        command: click.Command = import_module(COMMANDS[name][0]).command
+        if name in OF_MODEL:
+            command = getattr(import_module("momentous.cli.model"), name.replace("-", "_"))
+        else:
+            command = import_module(f"momentous.cli.{name}").command
         name_variables(command, f"{PREFIX}_{name}")
-        return command
+        return cast(click.Command, command)
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         """The list in ``--help``, from the table alone."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
+            formatter.write_dl(list(COMMANDS.items()))
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         """``--debug`` may stand anywhere before ``--``."""

@@ -65,7 +65,7 @@ def command(
 
     Under torchrun or mpirun all ranks fit it together: see docs/cluster.md.
     """
-    from momentous.distributed import RankError, find
+    from momentous.distributed import find
     from momentous.lowrank.tasks import OptionError, fit_file
 
     if out == Path("-"):
@@ -75,22 +75,19 @@ def command(
             param_hint="'--out'",
         )
     source, how = source_of(file, reading)
-    try:
-        quiet = as_json or find().rank > 0
-        how["progress"] = False if quiet else None
-        with usage_errors(OptionError), show_fit(quiet, max_iterations) as watch:
-            facts = fit_file(
-                source,
-                out,
-                reading=how,
-                resume=resume,
-                watch=watch,
-                save_every=save_every,
-                max_iterations=max_iterations,
-                **options,
-            )
-    except RankError as error:
-        raise click.ClickException(str(error)) from None
+    quiet = as_json or find().rank > 0
+    how["progress"] = False if quiet else None
+    with usage_errors(OptionError), show_fit(quiet, max_iterations) as watch:
+        facts = fit_file(
+            source,
+            out,
+            reading=how,
+            resume=resume,
+            watch=watch,
+            save_every=save_every,
+            max_iterations=max_iterations,
+            **options,
+        )
     interrupted, out_of_memory = facts.pop("interrupted"), facts.pop("out_of_memory")
     if find().rank > 0:
         return

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict, TypeVar
 
 import click
-from click.shell_completion import CompletionItem
 
 from momentous.lowrank.options import ALLOWED, Allowed, ModelOptions
 
@@ -30,20 +29,8 @@ class Decorator(Protocol):
 EXISTING = click.Path(exists=True, path_type=Path)
 NEW_FILE = click.Path(dir_okay=False, path_type=Path)
 FOLDER = click.Path(file_okay=False, path_type=Path)
+RATINGS = click.Path(allow_dash=True)  # a file, a folder, a pipe, or a member of an archive
 POSITIVE = click.FloatRange(0, min_open=True)
-
-
-class RatingsPath(click.types.StringParamType):
-    """A file, a folder, a pipe, or a member of an archive: completed as a file."""
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        """Files, by the shell."""
-        return [CompletionItem(incomplete, type="file")]
-
-
-RATINGS = RatingsPath()
 
 
 class FileOptions(TypedDict):

@@ -21,7 +21,7 @@ from momentous.cli.process import INTERRUPTED
 if TYPE_CHECKING:
     from momentous.io.types import JsonObject
 
-# Errors that people can do something about; all others are defects of ours.
+# Errors that people can do something about, with that of ranks; all others are defects of ours.
 EXPECTED = (ValueError, TypeError, OSError, ImportError, MemoryError)
 
 
@@ -102,7 +102,9 @@ def describe(error: Exception) -> str:
         text = str(error) or type(error).__name__
     if isinstance(error, MemoryError):
         text = f"not enough memory ({text})"
-    if not isinstance(error, EXPECTED):
+    from momentous.distributed import RankError
+
+    if not isinstance(error, (*EXPECTED, RankError)):
         text = f"{type(error).__name__}: {text} (a defect of momentous; --debug shows where)"
     return printable(as_options(text))
 

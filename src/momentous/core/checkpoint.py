@@ -95,30 +95,20 @@ class Checkpoint:
                 f"{self.path} exists and is not a checkpoint; it is not overwritten: remove it or "
                 "choose another name"
             )
-        self._saved_at = time.monotonic()
-
-    @property
-    def by_shared_clock(self) -> bool:
-        """Does a clock that all ranks share say when the next one is due?"""
-        return False
-
-    @property
-    def shared_settings(self) -> tuple[object, ...]:
-        """What must be the same on all ranks of a run."""
-        return ("a checkpoint",)
+        self.mark_saved()
 
     def is_due(self, nit: int) -> bool:
         """Has enough happened since the last save?"""
         if self.every_iterations is not None and nit % self.every_iterations == 0:
             return True
-        return (
-            self.every_seconds is not None
-            and time.monotonic() - self._saved_at >= self.every_seconds
-        )
+        return self.every_seconds is not None and self._now() - self._saved_at >= self.every_seconds
+
+    def _now(self) -> float:
+        return time.monotonic()
 
     def mark_saved(self) -> None:
         """Begin to wait for the next save."""
-        self._saved_at = time.monotonic()
+        self._saved_at = self._now()
 
     def save(self, state: RunState) -> None:
         """Write the file so that it is either the old one or the new one, never a part."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -30,19 +31,20 @@ def check_gradient(oracle: Oracle, x0: Array) -> None:
     seventh call).  Honest gradients, and those rounded to float32, all passed.  What is wrong only
     far from x0, seldom, or by less than 1e-5 of the slope (one of 100,000 coordinates) is not seen.
     """
-    space, random = oracle.space, _Directions(oracle.space)
+    space = oracle.space
+    directions = (space.normal(0, draw) for draw in itertools.count(1))
     first = oracle.evaluate_anew(x0)
     if not (math.isfinite(first.value) and first.has_finite_gradient):
         return  # the run will say so
     size = max(1.0, space.norm(x0) / math.sqrt(space.dimension))
     for nudge in (0.0, 0.05 * size, 0.0005 * size):
-        point = _moved(space, x0, nudge, random.draw()) if nudge else x0
+        point = _moved(space, x0, nudge, next(directions)) if nudge else x0
         known = oracle.evaluate_anew(point)
         if not (math.isfinite(known.value) and known.has_finite_gradient):
             continue  # beyond the edge of where fun is defined
         along = _Slopes(oracle, point, known.value, known.gradient, size)
         for _ in range(2):
-            direction = along.with_room(random.draw())
+            direction = along.with_room(next(directions))
             if not along.is_wrong(direction):
                 continue
             _require_repeatable(oracle, point, known.gradient)
@@ -59,19 +61,6 @@ def _moved(space: Space, x: Array, length: float, direction: Array) -> Array:
         return there
     there, back = box.clip(space, there), box.clip(space, space.combination(x, -length, direction))
     return space.each(lambda xp, x, a, b: xp.where(abs(a - x) >= abs(b - x), a, b), x, there, back)
-
-
-class _Directions:
-    """Random directions; where x is spread over ranks, parts of those of the whole."""
-
-    def __init__(self, space: Space):
-        self._space, self._random, self._count = space, np.random.default_rng(0), 0
-
-    def draw(self) -> Array:
-        self._count += 1
-        if self._space.is_part:
-            return self._space.normal(0, self._count)
-        return self._space.from_numpy(self._random.standard_normal(self._space.shape))
 
 
 class _Slopes:

@@ -21,12 +21,8 @@ from momentous.core.admission import Fun, levels_to_the_user, starting_point
 from momentous.core.checkpoint import Checkpoint, CheckpointError, Plain, RunState
 from momentous.core.gradient_check import note_if_random
 from momentous.core.method import Method
-from momentous.core.oracle import (
-    NO_SAMPLE,
-    BudgetSpentError,
-    Oracle,
-    Sample,
-)
+from momentous.core.oracle import NO_SAMPLE, BudgetSpentError, Oracle, Sample
+from momentous.core.record import shallow_copy
 from momentous.core.result import (
     OptimizeResultCompatible,
     Result,
@@ -85,7 +81,7 @@ class IntermediateResult(OptimizeResultCompatible):
         self.step_size: float = report.step_size
         self.events: tuple[Event, ...] = report.events
         self.memory: Unchecked = run.memory
-        self.report: Report = report
+        self.report: Report = shallow_copy(report)  # the loop makes room in its own
 
     @property
     def jac(self) -> Array:
@@ -134,6 +130,7 @@ class Run(Iterator[IntermediateResult]):
         self.begun = False  # has the method taken up the start, or what was saved?
         self.progress = Progress(noun=oracle.noun)
         self.trace, self._stop = options.trace, options.stop
+        self._observers = options.callback, options.checkpoint
         self.ending: Ending | None = None
         self._result: Result | None = None
         self.standing: Array | None = None  # the last of `Progress.stands`
@@ -146,7 +143,6 @@ class Run(Iterator[IntermediateResult]):
         self._active = 0.0  # variables at bounds
         self._level_unit = LEVEL_NOISE * oracle.space.rounding
         self._next_look = NOW
-        self._unfinished = Report(NO_SAMPLE, math.nan)  # where a step is under way
         self._way: UnderWay | None = None  # an iteration that is not committed
         self.memory: Unchecked  # the method's, after the last that is
         oracle.limit = max(limit, 1)
@@ -165,7 +161,7 @@ class Run(Iterator[IntermediateResult]):
                 self._resume(resume)
         except BudgetSpentError:
             self.begun = True
-            self._end_at_limit(self.report, started)
+            self._end_at_limit(started)
 
     def _begin(self, x0: Array) -> None:
         started, goal = perf_counter(), (self._options.tol, self._options.seed)
@@ -187,7 +183,7 @@ class Run(Iterator[IntermediateResult]):
         if way is None:
             first = self.method.start(self.oracle, x0, *goal)
             self.begun = True
-            self._commit(first, sample.value, started)
+            self._commit(first.memory, first.report, sample.value, started)
         else:
             self.begun = True
             self._set_out(way, started)
@@ -195,7 +191,7 @@ class Run(Iterator[IntermediateResult]):
     def _set_out(self, way: UnderWay, started: float) -> None:
         """What a rule evaluates before the first iteration, or the rest of it."""
         value = way.shown.value
-        self._commit(self.method.take_step(self.oracle, way), value, started)
+        self._commit(*self.method.take_step(self.oracle, way), value, started)
 
     def _resume(self, saved: RunState) -> None:
         saved.require_same_method(self.method.description())
@@ -270,26 +266,26 @@ class Run(Iterator[IntermediateResult]):
         if (way := self._way) is None:
             self._way = way = UnderWay(self.memory)
         # Make room: should this step be interrupted, the run ends with the best point.
-        last, self.report = self.report, self._unfinished
-        unfinished = self._unfinished  # one for all steps: making a report takes time
-        unfinished.step_size, unfinished.noise = last.step_size, last.noise
-        unfinished.accepted = last.accepted
+        last = self.report
+        before, told = last.accepted, (last.sample, last.limit)
+        last.sample, last.limit = NO_SAMPLE, None
         if oracle.limit == math.inf:
-            del last
+            del told
         stand, windows, trace = None, self._stop.window, self.trace
         try:
-            step = self.method.take_step(oracle, way)
-            sample = step.report.sample
-            acceptable = sample.grad_norm > self.tolerance or self._is_acceptable(step.report)
+            memory, report = self.method.take_step(oracle, way)
+            sample = report.sample
+            acceptable = sample.grad_norm > self.tolerance or self._is_acceptable(report)
             if self._stop.needs_value:
                 oracle.learn(sample)
             if windows:
-                stand = self._new_stand(step.report, unfinished.accepted)
+                stand = self._new_stand(report, before)
             many = oracle.nfev - progress.nfev >= MANY_TRIALS
             if many and progress.nit in FIRST_ITERATIONS:
                 self._warn_if_random(sample)
         except BudgetSpentError:
-            self._end_at_limit(last, started)
+            last.sample, last.limit = told
+            self._end_at_limit(started)
             return
         shown = sample.value
         if trace is not None and trace.values:
@@ -300,29 +296,28 @@ class Run(Iterator[IntermediateResult]):
         progress.nit += 1
         progress.acceptable = acceptable
         if windows:
-            restarted = has_restart(step.report.events)
+            restarted = has_restart(report.events)
             if stand is not None:
                 self._take_stand(stand, restarted or progress.awaits_stand)
             progress.awaits_stand = restarted and stand is None
-        self._commit(step, shown, started)
+        self._commit(memory, report, shown, started)
         # Observers: from here on nothing is timed.
-        if self._options.callback is not None:
-            self._call(self._options.callback)
-        if self._options.checkpoint is not None and self._options.checkpoint.is_due(progress.nit):
+        callback, checkpoint = self._observers
+        if callback is not None:
+            self._call(callback)
+        if checkpoint is not None and checkpoint.is_due(progress.nit):
             self._autosave()
         if oracle.interrupts.pending:
             oracle.interrupts.raise_pending()
 
-    def _end_at_limit(self, report: Report, started: float) -> None:
+    def _end_at_limit(self, started: float) -> None:
         """No call is left: the run ends; resumed, a rule goes on with the evaluation it asked."""
-        progress, oracle, trace = self.progress, self.oracle, self.trace
-        self.report = report
+        progress, oracle, trace, report = self.progress, self.oracle, self.trace, self.report
         progress.fun, progress.grad_norm = report.sample.value, report.sample.grad_norm
         progress.nfev, progress.njev = oracle.nfev, oracle.njev
         progress.time += perf_counter() - started
         if trace is not None and not len(trace):
             trace.add(progress, progress.fun, report.step_size)
-        self._next_look = NOW
         self._decide()
 
     def _warn_if_random(self, sample: Sample) -> None:
@@ -381,11 +376,10 @@ class Run(Iterator[IntermediateResult]):
         small = report.sample.grad_norm <= self.tolerance
         return not small or within_limit(self.oracle, report.sample, report.limit)
 
-    def _commit(self, step: Step, shown: float, started: float) -> None:
+    def _commit(self, memory: Unchecked, report: Report, shown: float, started: float) -> None:
         """Write down what the report says: progress, best point, trace, and whether it ends."""
-        progress, oracle, report, trace = self.progress, self.oracle, step.report, self.trace
-        sample = report.sample
-        self.memory, self.report, self._way = step.memory, report, None
+        progress, oracle, trace, sample = self.progress, self.oracle, self.trace, report.sample
+        self.memory, self.report, self._way = memory, report, None
         progress.fun = value = sample.value
         progress.grad_norm = norm = sample.grad_norm
         progress.nfev, progress.njev = oracle.nfev, oracle.njev
@@ -401,14 +395,18 @@ class Run(Iterator[IntermediateResult]):
         progress.time += perf_counter() - started
         if trace is not None:
             trace.add(progress, shown, report.step_size)
+            if report.events:
+                trace.events += [(progress.nit, event) for event in report.events]
+            if oracle.space.box is not None:
+                self._note_face(trace, sample.point)
         for event in report.events:
             if event.kind in RESTARTS:
                 progress.restarts, progress.epoch_nit = progress.restarts + 1, progress.nit
-            if trace is not None:
-                trace.events.append((progress.nit, event))
-        if trace is not None and oracle.space.box is not None:
-            self._note_face(trace, sample.point)
-        self._decide()
+        # Does the run end?  Asked only where a number says that it may.
+        (nit, floor), accepted = self._next_look, report.accepted
+        low = value < floor or (accepted is not None and accepted.value < floor)
+        if progress.nit >= nit or norm <= self.tolerance or low or report.ending is not None:
+            self._decide()
 
     def _note_face(self, trace: Trace, point: Array) -> None:
         """How many variables are at bounds, where that has changed."""
@@ -419,15 +417,9 @@ class Run(Iterator[IntermediateResult]):
             trace.events.append((self.progress.nit, Event(EventKind.FACE, active)))
 
     def _decide(self) -> None:
-        """Does the run end?  Asked only where a number says that it may."""
-        progress, report, (nit, floor) = self.progress, self.report, self._next_look
-        value, accepted = report.sample.value, report.accepted
-        low = value < floor or (accepted is not None and accepted.value < floor)
-        small = progress.grad_norm <= self.tolerance
-        if progress.nit < nit and not (small or low or report.ending is not None):
-            return
-        space, at_noise = self.oracle.space, self.method.ends_at_noise
-        self.ending = decide(space, report, progress, self._stop, at_noise)
+        """Does the run end?"""
+        space, progress, at_noise = self.oracle.space, self.progress, self.method.ends_at_noise
+        self.ending = decide(space, self.report, progress, self._stop, at_noise)
         self._next_look = next_look(progress, self._stop)
 
     def _call(self, callback: Callback) -> None:

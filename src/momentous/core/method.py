@@ -13,9 +13,9 @@ from typing import ClassVar, Generic
 
 import numpy as np
 
-from momentous.core.oracle import NO_SAMPLE, Oracle, Sample
+from momentous.core.oracle import NO_SAMPLE, Oracle
 from momentous.core.space import Array, Space
-from momentous.core.step import M, Step, UnderWay
+from momentous.core.step import M, Report, Step, UnderWay
 from momentous.io.types import Options, Unchecked
 
 DEFAULT_TOLERANCE = 1e-5
@@ -61,10 +61,7 @@ class Method(abc.ABC, Generic[M]):
         return self.default_tolerance if tol is None else tol
 
     def in_box(self) -> Method:
-        """The method that a run with bounds, or a simple term, takes in its place; refused where
-        there is none."""
-        if not self.takes_bounds:
-            raise ValueError(f"bounds=: the method {self.name!r} does not keep to them")
+        """The method that a run with bounds, or a simple term, takes in its place, if it can."""
         return self
 
     @abc.abstractmethod
@@ -85,24 +82,14 @@ class Method(abc.ABC, Generic[M]):
         """Before `start`, where evaluations stand between which a run may be saved; else None."""
         return None
 
-    def take_step(self, oracle: Oracle, way: UnderWay[M]) -> Step[M]:
+    def take_step(self, oracle: Oracle, way: UnderWay[M]) -> tuple[M, Report]:
         """One iteration, or the rest of it; here a step that was broken off begins again."""
         if way.known is None:
             way.known, way.nfev, way.njev = oracle.last or NO_SAMPLE, oracle.nfev, oracle.njev
         oracle.recall(way.known)
         oracle.nfev, oracle.njev = way.nfev, way.njev
-        return self.step(oracle, way.memory)
-
-    def moved_to(
-        self, oracle: Oracle, memory: M, sample: Sample, tol: float | None, seed: int
-    ) -> Step[M]:
-        """What stands before the next step of a run that goes on at another point, where value and
-        gradient are known.
-
-        A method that has learned something on its way carries it over; others start again.
-        """
-        oracle.recall(sample)
-        return self.start(oracle, sample.point, tol, seed)
+        step = self.step(oracle, way.memory)
+        return step.memory, step.report
 
     def with_new_tolerance(self, step: Step[M], tol: float | None) -> Step[M]:
         """The same in a run that is resumed and asked for another tolerance (None: for none).

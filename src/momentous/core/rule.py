@@ -126,21 +126,11 @@ class Rule(Method[M]):
     # On the host, where a rule is a method.
 
     def start(self, oracle: Oracle, x0: Array, tol: float | None, seed: int) -> Step[M]:
-        return self.take_step(oracle, self.set_out(oracle, x0, tol, seed))
+        return Step(*self.take_step(oracle, self.set_out(oracle, x0, tol, seed)))
 
     def set_out(self, oracle: Oracle, x0: Array, tol: float | None, seed: int) -> UnderWay[M]:
         here = oracle.gradient(x0)
-        return self._from(here, self.begin(self.machine(oracle), here, Goal(tol, seed)))
-
-    def moved_to(
-        self, oracle: Oracle, memory: M, sample: Sample, tol: float | None, seed: int
-    ) -> Step[M]:
-        oracle.recall(sample)
-        there = self.move(self.machine(oracle), memory, sample, Goal(tol, seed))
-        return self.take_step(oracle, self._from(sample, there))
-
-    def _from(self, here: Sample, memory: Unchecked) -> UnderWay[M]:
-        """Before the first iteration at a sample."""
+        memory: Unchecked = self.begin(self.machine(oracle), here, Goal(tol, seed))
         return UnderWay(memory, True, here, memory.outcome.ended, sets_out=True)
 
     def with_new_tolerance(self, step: Step[M], tol: float | None) -> Step[M]:
@@ -149,14 +139,14 @@ class Rule(Method[M]):
         return Step(self.with_tolerance(Numbers(), step.memory, tol), step.report)
 
     def step(self, oracle: Oracle, memory: M) -> Step[M]:
-        return self.take_step(oracle, UnderWay(memory))
+        return Step(*self.take_step(oracle, UnderWay(memory)))
 
     def machine(self, oracle: Oracle) -> Host:
         m: Host = oracle.space.machine or Host.of(oracle.space)
         m.fused, m.spent = oracle.fused, oracle.nfev + oracle.njev
         return m
 
-    def take_step(self, oracle: Oracle, way: UnderWay[Unchecked]) -> Step[M]:
+    def take_step(self, oracle: Oracle, way: UnderWay[Unchecked]) -> tuple[M, Report]:
         way.begun, first = True, way.shown
         if not way.ended:
             self.evaluate(oracle, way)
@@ -169,11 +159,10 @@ class Rule(Method[M]):
             shown = self.accepted(memory)
         if outcome.status != RUNNING:
             ending = self.ending(memory, shown, Status(outcome.status))
-        report = Report(
+        return memory, Report(
             shown, outcome.step_size, outcome.events, ending, self.accepted(memory),
             self.noise(memory), self.rise_limit(m, memory, shown),
         )  # fmt: skip
-        return Step(memory, report)
 
     def evaluate(self, oracle: Oracle, way: UnderWay[Unchecked]) -> None:
         """Ask, evaluate and tell until the iteration ends.

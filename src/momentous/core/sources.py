@@ -285,11 +285,9 @@ class _Fused(_Function):
 
     def gradient(self, x: Array, known: float) -> Answer:
         parts = both_of(self.fun(x, *self.args), "with jac=True fun must return (f, g)")
-        return (
-            self._where_it_is(parts[0]),
-            self.admission.admit(parts.pop(), "fun (the gradient)"),
-            1,
-        )
+        value = parts[0]
+        value = float(value) if isinstance(value, float) else self._where_it_is(value)
+        return value, self.admission.admit(parts.pop(), "fun (the gradient)"), 1
 
     def value(self, x: Array) -> float:
         return scalar(self.gradient(x, math.nan)[0], "fun")

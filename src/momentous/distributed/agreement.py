@@ -1,10 +1,8 @@
-"""What all ranks of a run must see alike: Ctrl-C, the clock, values, and exceptions of user code.
+"""What all ranks of a run must see alike: Ctrl-C, values, and exceptions of user code.
 
 It travels with the sums that a run makes over ranks, and costs nothing while there is no news.  A
 rank that has news puts NaN in the place of its first number, so the sum is NaN on all ranks.  All
-who see that ask, in a message of its own, what it means, and act on it at the same place.  The
-clock is one more number in every sum, and only where it decides something: with a time limit, or
-with checkpoints after so many seconds.
+who see that ask, in a message of its own, what it means, and act on it at the same place.
 """
 
 from __future__ import annotations
@@ -12,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterator
-from time import perf_counter
 from types import FrameType
 from typing import TypeVar
 
@@ -56,11 +53,8 @@ class Agreement:
         self.ranks = ranks
         self.interrupts = RankInterrupts()
         self.interrupted = False  # on all ranks
+        self.seconds = 0.0  # by the mean of their clocks, where that decides something
         self.known: BaseException | None = None  # the exception of user code that all know of
-        self.shares_clock = False  # does the clock decide anything in this run?
-        self._mean_clock = 0.0  # over ranks, as of the last sum, if so
-        self._spent, self._since = 0.0, perf_counter()
-        self._running = True
         self._passenger: list[float] = []  # a value that travels with the next sum,
         self._brought = math.nan  # and what came of it
 
@@ -77,28 +71,6 @@ class Agreement:
                 known = error
         if known is not None:
             raise known
-
-    # --- the clock: seconds inside the method and the user's functions ---------------------------
-
-    @property
-    def seconds(self) -> float:
-        """The same on all ranks where the clock decides something, otherwise this rank's own."""
-        return self._mean_clock if self.shares_clock else self._clock()
-
-    def set_clock(self, seconds: float) -> None:
-        """For a run that is resumed."""
-        self._mean_clock = self._spent = seconds
-        self._since = perf_counter()
-
-    def start_clock(self) -> None:
-        if not self._running:
-            self._since, self._running = perf_counter(), True
-
-    def stop_clock(self) -> None:
-        self._spent, self._running = self._clock(), False
-
-    def _clock(self) -> float:
-        return self._spent + (perf_counter() - self._since if self._running else 0.0)
 
     # --- sums ------------------------------------------------------------------------------------
 
@@ -170,11 +142,9 @@ class Agreement:
 
     def _outgoing(self, numbers: list[float], failure: BaseException | None) -> list[float]:
         first = math.nan if failure is not None or self.interrupts.pending else numbers[0]
-        return [first, *numbers[1:], *([self._clock()] if self.shares_clock else [])]
+        return [first, *numbers[1:]]
 
     def _incoming(self, sums: AnyArray, first: float, failure: BaseException | None) -> AnyArray:
-        if self.shares_clock:
-            self._mean_clock, sums = float(sums[-1]) / self.ranks.size, sums[:-1]
         if math.isnan(sums[0]):
             sums = np.concatenate([[self._ask(first, failure)], sums[1:]])
         return sums

@@ -18,8 +18,8 @@ from typing import Literal
 import numpy as np
 
 from momentous.core.admission import Admission, Fun, scalar, starting_point
-from momentous.core.checkpoint import Checkpoint, RunState, shard_path
-from momentous.core.loop import Callback, Layout, Run, RunOptions
+from momentous.core.checkpoint import Checkpoint, InMemory, RunState, shard_path
+from momentous.core.loop import NOW, Callback, Layout, Run, RunOptions
 from momentous.core.method import Method
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.result import Result
@@ -78,13 +78,15 @@ class Data(Layout):
 
     def run(self, oracle: Oracle, method: Method, x0: Array, options: RunOptions) -> Run:
         checkpoint = options.checkpoint
+        if options.resume is not None:
+            self._agreement.seconds = options.resume.progress.time
         if checkpoint is not None and checkpoint.is_file:
             options = dataclasses.replace(options, checkpoint=self._shared(checkpoint))
         return RankRun(self._agreement, oracle, method, x0, options)
 
     def _shared(self, checkpoint: Checkpoint) -> Checkpoint:
         """Rank 0 writes it: x is the same on all."""
-        return checkpoint if self.ranks.rank == 0 else _ByRankZero(checkpoint.path)
+        return checkpoint if self.ranks.rank == 0 else InMemory(lambda: False, lambda state: None)
 
 
 class Variables(Data):
@@ -233,7 +235,7 @@ class RankRun(Run):
             "method": method.description(),
             "tol": options.tol,
             "seed": options.seed,
-            "checkpoint": None if checkpoint is None else checkpoint.shared_settings,
+            "checkpoint": None if checkpoint is None else getattr(checkpoint, "settings", "given"),
             "resume": None if resume is None else f"at iteration {resume.progress.nit}",
             "interrupts": options.raises_interrupts,
             "Trace(values)": options.trace is not None and options.trace.values,
@@ -244,26 +246,22 @@ class RankRun(Run):
         require_same(ranks, same)
         asks = options.callback is not None or bool(own)
         timed = any(isinstance(leaf, WallTime) for leaf in leaves(stop))
-        timed = timed or (checkpoint is not None and checkpoint.by_shared_clock)
+        if isinstance(checkpoint, ShardedCheckpoint):
+            timed = timed or checkpoint.every_seconds is not None
         asks, timed = ranks.all_reduce(np.array([asks, timed], np.float64), "max") > 0.0
-        agreement.shares_clock = bool(timed)
+        self._shares_clock = bool(timed)  # does it decide anything in this run?
         callback = options.callback or (_nothing if asks else None)
         stop = _with_shortest_time(ranks, stop)
         options = dataclasses.replace(options, stop=stop, callback=callback)
         super().__init__(oracle, method, x0, options)
 
-    def _resume(self, saved: RunState) -> None:
-        self._agreement.set_clock(saved.progress.time)
-        super()._resume(saved)
-
-    def _advance(self) -> None:
-        self._agreement.start_clock()
-        super()._advance()
-
     def _decide(self) -> None:
-        self._agreement.stop_clock()
-        self.progress.time = self._agreement.seconds
+        if self._shares_clock:  # asked in every iteration
+            ranks, progress = self._agreement.ranks, self.progress
+            self._agreement.seconds = progress.time = ranks.sum(progress.time) / ranks.size
         super()._decide()
+        if self._shares_clock:
+            self._next_look = NOW
 
     def _call(self, callback: Callback) -> None:
         """What callbacks and criteria of the user's own want may differ from rank to rank: one
@@ -332,13 +330,6 @@ def _nothing(intermediate_result: object) -> None:
 # --- checkpoints ---------------------------------------------------------------------------------
 
 
-class _ByRankZero(Checkpoint):
-    """The checkpoint of a rank that leaves it to rank 0."""
-
-    def save(self, state: RunState) -> None:
-        """Nothing to do."""
-
-
 class ShardedCheckpoint(Checkpoint):
     """Where and how often a run with a spread x is saved: as `Checkpoint`, by the clock that all
     share.
@@ -350,29 +341,17 @@ class ShardedCheckpoint(Checkpoint):
     """
 
     def __init__(self, given: Checkpoint, agreement: Agreement):
-        super().__init__(given.path, given.every_seconds, given.every_iterations)
         self._agreement = agreement
-        self._saved_seconds: float | None = None
+        super().__init__(given.path, given.every_seconds, given.every_iterations)
+        # What must be the same on all ranks.
+        self.settings = Path(self.path).name, self.every_seconds, self.every_iterations
 
-    @property
-    def by_shared_clock(self) -> bool:
-        return self.every_seconds is not None
-
-    @property
-    def shared_settings(self) -> tuple[object, ...]:
-        return (Path(self.path).name, self.every_seconds, self.every_iterations)
-
-    def is_due(self, nit: int) -> bool:
-        if self.every_iterations is not None and nit % self.every_iterations == 0:
-            return True
-        now = self._agreement.seconds
-        if self._saved_seconds is None:  # the first iteration, perhaps of a run that is resumed
-            self._saved_seconds = now
-        return self.every_seconds is not None and now - self._saved_seconds >= self.every_seconds
+    def _now(self) -> float:
+        return self._agreement.seconds
 
     def save(self, state: RunState) -> None:
         """A failure of one rank is an OSError on all of them, and leaves the old file as it was."""
-        self._saved_seconds = self._agreement.seconds
+        self.mark_saved()
         ranks = self._agreement.ranks
         token = int(ranks.sum(secrets.randbits(40) if ranks.rank == 0 else 0))
         lengths = ranks.row_counts(math.prod(state.best_point.shape))

@@ -90,16 +90,14 @@ class DescentMap(Method[MapMemory]):
     """Restarted momentum around a descent map T, f(T(y)) <= f(y): the method of ``accelerate``.
 
     ``x^{k+1} = T(y^k)``, ``y^{k+1} = x^{k+1} + beta (x^{k+1} - x^k)`` with
-    beta = (m - 1)/(m + 2), where m counts from 1 and is 1 again after a restart.  With a gradient
-    step as T this is accelerated gradient descent; that the restart rules make no use of what T is
-    is what this class is about.  When to restart:
+    beta = (m - 1)/(m + 2), where m counts from 1 and is 1 again after a restart.  When to restart:
 
-    - ``"either"``: by the function test or by the gradient test, whichever is first.  Of the two
-      below now one, now the other restarts too late; this one never did (benchmarks/solver.py).
-      After the gradient test m is half of what it was in place of 1: the momentum was too much, not
-      wrong.  That makes a difference where there are several restarts: on quadratics of condition
-      100 to 1e5 it saves from nothing to a fifth of the maps, and it does not cost any.
-      This rule also takes secants, see below.
+    - ``"either"``: by the function test or by the gradient test, whichever is first, and after the
+      gradient test m is half of what it was.  Of the two below now one, now the other restarts too
+      late; this one never did (benchmarks/solver.py).  It also takes secants: the next point is
+      Anderson's combination of the last ones (Walker & Ni [4]_) where that promises a fifth of the
+      residual or less.  It has to pass the same test of the value; where it does not, which takes
+      one value, combinations have a pause, twice as long each time.
     - ``"function"``: when f(y^k) is above f(y^{k-1}).  y^k is discarded and x^k = T(y^{k-1}), which
       is known, takes its place.  One value per iteration.
     - ``"gradient"``: when <y^k - x^{k+1}, x^{k+1} - x^k> > 0 (O'Donoghue & Candes [2]_, with the
@@ -115,17 +113,10 @@ class DescentMap(Method[MapMemory]):
     where there are no values.  So no accepted point is above the one before, beyond rounding, and
     a map that raises the objective without the help of momentum ends the run, at the point below.
 
-    **Secants.**  Momentum needs dozens of maps; where few directions are left, or there are few
-    variables, the last points tell more.  Under ``"either"`` the next point is Anderson's
-    combination of the last ones (Walker & Ni [4]_) in place of that by momentum where it promises a
-    fifth of the residual or less.  It has to pass the same test of the value.  Where it does not,
-    which takes one value, the point by momentum is next, and combinations have a pause, twice
-    as long each time.  After one that does, m is halved.
-
-    Where two values differ by no more than rounding the gradient test decides in place of the
-    function test; how far rounding goes is learned from the map, which alone should not raise the
-    objective at all.  The guarantee is descent.  How this compares with Anderson acceleration,
-    SQUAREM [3]_ and others is on the page docs/map-scoreboard.md.
+    Where two values differ by no more than rounding, which is learned from the map, the gradient
+    test decides in place of the function test.  The guarantee is descent:
+    docs/explanation/descent-maps.md.  How this compares with Anderson acceleration, SQUAREM [3]_
+    and others is on the page docs/map-scoreboard.md.
 
     Parameters
     ----------

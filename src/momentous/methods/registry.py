@@ -85,6 +85,8 @@ def register_method(cls: C) -> C:
 
 def method_class(name: str) -> type[Method]:
     """The method of that name; ``"auto"`` is the one that needs no parameters."""
+    if name == "auto":  # as in most runs
+        return AUTO
     key, known = _bare(name), {_bare(each): cls for each, cls in REGISTRY.items()}
     if key not in known:
         key = _ELSEWHERE.get(key, key)
@@ -122,19 +124,15 @@ def in_box(method: Method, argument: str = "bounds=") -> Method:
     able, does_not = "takes_bounds", "does not keep to them"
     if argument == "penalty=":
         able, does_not = "takes_penalty", "does not take one"
-    try:
-        kept = method.in_box()
-        if not getattr(kept, able):
-            raise ValueError(f"{argument}: the method {method.name!r} {does_not}")
-        for name, part in kept.parameters().items():
-            if isinstance(part, Method) and not getattr(part, able):
-                given = method.parameters()[name].name
-                raise ValueError(f"{argument}: {name}={given!r} of {method.name!r} {does_not}")
-        return kept
-    except ValueError as error:
+    kept = method.in_box()
+    unable = [] if getattr(kept, able) else [f"the method {method.name!r}"]
+    for name, part in kept.parameters().items():
+        if isinstance(part, Method) and not getattr(part, able):
+            unable.append(f"{name}={method.parameters()[name].name!r} of {method.name!r}")
+    if unable:
         those = ", ".join(name for name, cls in REGISTRY.items() if getattr(cls, able))
-        why = str(error).replace("bounds=", argument).replace("does not keep to them", does_not)
-        raise ValueError(f"{why}; these do: auto, {those}") from None
+        raise ValueError(f"{argument}: {unable[0]} {does_not}; these do: auto, {those}")
+    return kept
 
 
 def method_of(

@@ -7,6 +7,7 @@ import math
 import os
 import warnings
 from collections.abc import Mapping
+from typing import cast
 
 import torch
 from torch.optim.optimizer import ParamsT
@@ -158,10 +159,12 @@ class Optimizer(torch.optim.Optimizer):
             raise TypeError(
                 f"params is the module {type(params).__name__}: pass its named_parameters()"
             )
+        # What the user has called, for errors.
+        self._caller = cast(AnyFunction, parameters.pop("_caller", Optimizer))
         for name in parameters:
             if name in _TORCH_NAMES:
                 raise TypeError(
-                    f"{self._caller().__name__}() has no option {name!r}: {_TORCH_NAMES[name]}"
+                    f"{self._caller.__name__}() has no option {name!r}: {_TORCH_NAMES[name]}"
                 )
         self._asked = method, parameters
         self._options: Options = {
@@ -250,16 +253,12 @@ class Optimizer(torch.optim.Optimizer):
 
     def _method(self, saved: RunState | None) -> Method:
         method, parameters = self._asked
-        chosen = choose_method(method, parameters, saved, self._caller())
+        chosen = choose_method(method, parameters, saved, self._caller)
         if saved is not None and not isinstance(method, Method):
             return chosen  # as it was
         trained = [tensor for _, tensor in self._named() if tensor.requires_grad]
         dimension = sum(tensor.numel() * (2 if tensor.is_complex() else 1) for tensor in trained)
         return chosen.for_costly_gradients(dimension, sum(tensor.nbytes for tensor in trained))
-
-    def _caller(self) -> AnyFunction:
-        """What the user has called, for errors."""
-        return Optimizer
 
     def _trained(self) -> FlatParameters:
         """The trained parameters; where they are others than before, or somewhere else, the run is
@@ -428,7 +427,7 @@ class Optimizer(torch.optim.Optimizer):
             self._saved, self._shown = run, shown
 
     def __getstate__(self) -> Options:
-        own = {"_asked": self._asked, "_options": self._options, "_shown": self._shown}
+        own = {name: getattr(self, name) for name in ("_asked", "_options", "_shown", "_caller")}
         return {**super().__getstate__(), **own, "_saved": self._packed()}
 
     def __setstate__(self, state: Options) -> None:

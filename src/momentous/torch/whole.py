@@ -17,7 +17,7 @@ from momentous.core.method import Method
 from momentous.core.result import Result, interrupt_with
 from momentous.core.stopping import Criterion
 from momentous.display import Display, take
-from momentous.io.types import AnyFunction, Options, Unchecked
+from momentous.io.types import Options, Unchecked
 from momentous.torch.flat import Closure, ClosureFunction, FlatParameters, Named
 from momentous.torch.optimizer import Optimizer
 
@@ -90,7 +90,7 @@ def minimize(
     """
     _require_callable(loss)
     asked = take(method_parameters)
-    optimizer = _OfMinimize(
+    optimizer = Optimizer(
         named(parameters),
         method,
         tol=tol,
@@ -106,12 +106,23 @@ def minimize(
         check_gradient=check_gradient,
         bounds=bounds,
         penalty=penalty,
+        _caller=minimize,
         **method_parameters,
     )
     optimizer._is_watched = callback is not None
     with Display(asked) as display:
         try:
-            _to_the_end(optimizer, loss, callback, display)
+            while not optimizer.done:
+                nit = 0 if optimizer.progress is None else optimizer.progress.nit
+                optimizer.step(loss)
+                run = optimizer._run
+                assert run is not None
+                if run.progress.nit == nit:
+                    continue
+                display.step(run, IntermediateResult(run))
+                asks = callback is not None and _asks_to_stop(callback, optimizer)
+                if asks and not optimizer.done:
+                    optimizer.stop("the callback asked to stop")
         except KeyboardInterrupt:
             result = optimizer._interrupt()
             if result is None:
@@ -120,32 +131,6 @@ def minimize(
         display.result = optimizer.result
     assert optimizer.result is not None
     return optimizer.result
-
-
-class _OfMinimize(Optimizer):
-    """An optimizer whose errors name `minimize`, which the user has called."""
-
-    def _caller(self) -> AnyFunction:
-        return minimize
-
-
-def _to_the_end(
-    optimizer: Optimizer,
-    loss: Closure,
-    callback: Callable[[Optimizer], object] | None,
-    display: Display,
-) -> None:
-    last = 0
-    while not optimizer.done:
-        optimizer.step(loss)
-        run = optimizer._run
-        assert run is not None
-        if run.progress.nit == last:
-            continue
-        last = run.progress.nit
-        display.step(run, IntermediateResult(run))
-        if callback is not None and _asks_to_stop(callback, optimizer) and not optimizer.done:
-            optimizer.stop("the callback asked to stop")
 
 
 def certify(

@@ -45,6 +45,8 @@ def test_the_page_draws_its_plots_without_errors_and_fetches_nothing(browser, tm
         "return [...document.querySelectorAll('.plot')]"
         ".map(plot => plot.querySelectorAll('.scatterlayer .trace').length)"
     )
+    wait = webdriver.support.ui.WebDriverWait(browser, 60)  # Plotly draws after the page is there
+    wait.until(lambda page: all(page.execute_script(drawn)))
     assert browser.execute_script(drawn) == [5, 5, 2]  # three runs, two of them with marks
     # The second button of the menu of horizontal axes: time.
     browser.execute_script(

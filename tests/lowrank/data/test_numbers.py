@@ -33,7 +33,8 @@ def both(tmp_path, monkeypatch):
         return found
 
     def as_texts(scan, work):
-        texts = {side: getattr(scan, side)._replace(number=None) for side in ("user", "item")}
+        sides = ("user",) if scan.movie else ("user", "item")
+        texts = {side: getattr(scan, side)._replace(number=None) for side in sides}
         return read(dataclasses.replace(scan, **texts), work)
 
     def outcome(path, **options):

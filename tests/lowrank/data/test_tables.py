@@ -1,6 +1,5 @@
 """Ratings come from tables as they come from files."""
 
-import contextlib
 import gc
 import json
 import tempfile
@@ -171,27 +170,11 @@ def test_nothing_is_left_behind(tmp_path, monkeypatch):
 def test_the_number_of_threads_is_passed_on(tmp_path):
     table = pytest.importorskip("pandas").DataFrame(COLUMNS)
     check(read_ratings(table, threads=1))
-    for size, threads in (
-        (None, 3),
-        (database.SMALL_FILE_BYTES, 3),
-        (database.SMALL_FILE_BYTES - 1, 1),
-    ):
-        with database.open_database(tmp_path, size, 3) as connection:
-            found = connection.execute("SELECT current_setting('threads')").fetchall()
-            assert found == [(threads,)]
+    with database.open_database(tmp_path, 3) as connection:
+        found = connection.execute("SELECT current_setting('threads')").fetchall()
+        assert found == [(3,)]
     with pytest.raises(ValueError, match="threads=0"):
         read_ratings(table, threads=0)
-
-
-def test_files_that_share_a_database_do_not_see_each_other(tmp_path):
-    for names in ("ab", "ba"):  # text, so that tables are made; the second is wrong, and is left
-        for name in names:
-            text = "x,1,2\n" if name == "a" else "y,1,2\ny,1\n"
-            (tmp_path / "r.csv").write_text(text)
-            with contextlib.suppress(RatingsFileError):
-                assert read_ratings(tmp_path / "r.csv", cache=False).row_ids.tolist() == ["x"]
-    with database.open_database(tmp_path, 0) as connection:
-        assert connection.execute("SHOW TABLES").fetchall() == []
 
 
 def test_movies_without_ratings_are_no_items(tmp_path):

@@ -218,10 +218,21 @@ class Side(ABC):
         those of `row_slopes`."""
         return row_products(self.groups, features, curvatures, directions)
 
+    @property
+    def values(self) -> Matrix:
+        """Those of the entries, as a NumPy array of doubles."""
+        return np.asarray(self.groups.values, np.float64)
+
     def predictions(self, left: Matrix, right: Matrix) -> Matrix:
         """``left_i . right_j`` for all entries in double precision, as a NumPy array."""
         rows = np.repeat(np.arange(len(left)), self.counts)
         return np.asarray(products(left, right, rows, self.groups.others), np.float64)
+
+    def downward_slopes(self, left: Matrix, right: Matrix) -> tuple[Matrix, Matrix, float]:
+        """`predictions`, the loss's slopes there with their signs turned, and the sum of losses."""
+        z = self.predictions(left, right)
+        losses, slopes, _ = self.loss.entries(z, self.values)
+        return z, -np.asarray(slopes, np.float64), float(np.sum(losses))
 
     def product_with(self, data: Matrix) -> Callable[[Matrix], Matrix]:
         """v (others, k) -> S v, for the sparse matrix S with a number for each entry, from NumPy

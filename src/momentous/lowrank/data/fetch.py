@@ -6,16 +6,11 @@ import logging
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
-from urllib.parse import urljoin
 
 from momentous.io.logs import notify
 from momentous.io.optional import require
 from momentous.lowrank.data.files.sources import expand_home
 from momentous.lowrank.data.twins import MODELS
-
-if TYPE_CHECKING:
-    from requests import Response
 
 LOGGER = logging.getLogger("momentous.lowrank")
 ADDRESS = "https://files.grouplens.org/datasets/movielens/{name}.zip"
@@ -73,9 +68,8 @@ def fetch(name: str, folder: str | os.PathLike[str] | None = None) -> Path:
         notify(LOGGER, LICENCE.format(name=name), always=True)
         notify(LOGGER, f"downloading {data_set.megabytes} MB from {address}", always=True)
     pooch.get_logger().setLevel("WARNING")  # what it has to say was just said
-    get = pooch.HTTPDownloader(hooks={"response": _refuse_http})
     try:
-        pooch.retrieve(address, f"md5:{data_set.md5}", archive.name, place, downloader=get)
+        pooch.retrieve(address, f"md5:{data_set.md5}", archive.name, place)
     except OSError as error:  # requests' errors are OSErrors, too
         alike = name if name in MODELS else "ml-100k"
         raise ConnectionError(
@@ -88,10 +82,3 @@ def fetch(name: str, folder: str | os.PathLike[str] | None = None) -> Path:
             "try again, or look there whether it has changed"
         ) from error
     return archive
-
-
-def _refuse_http(response: Response, *_: object, **__: object) -> None:
-    """Whoever answers may send us on, but not to an address where anybody can listen and write."""
-    target = urljoin(response.url, response.headers.get("location", ""))
-    if not target.startswith("https://"):
-        raise ConnectionError(f"it was redirected to {target}, which is not encrypted")

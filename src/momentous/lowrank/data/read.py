@@ -171,7 +171,7 @@ def read_ratings(
     if is_one_piece(source):
         with (
             _folder() as folder,
-            _work(options, folder, threads=threads) as work,
+            _work(options, folder, threads) as work,
             open_table(work, source) as scan,
         ):
             ratings, notes = _make([scan], work, device, users)
@@ -255,7 +255,7 @@ def read_pairs(
         else:
             file = _only_file(source, folder, options.limits)
             found = find_format(file)
-            work = stack.enter_context(_work(options, folder, None if found.is_fast else [file]))
+            work = stack.enter_context(_work(options, folder))
             read = found.scans if found.scans and found.pairs else delimited_scans
             scan = read([file], work)[0]
         pairs = read_triples(scan, work)
@@ -272,12 +272,8 @@ def _folder() -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _work(
-    options: Options, folder: Path, files: list[File] | None = None, threads: int | None = None
-) -> Iterator[Work]:
-    """With a connection for files of text, or for what may be of any size."""
-    size = None if files is None else sum(file.path.stat().st_size for file in files)
-    with open_database(folder, size, threads) as connection:
+def _work(options: Options, folder: Path, threads: int | None = None) -> Iterator[Work]:
+    with open_database(folder, threads) as connection:
         yield Work(connection, folder, options, KNOWN if options.count == 3 else "")
 
 
@@ -335,7 +331,7 @@ def _read_files(
         asked = FORMATS[options.format] if options.format else None
         formats = [asked or find_format(file) for file in files]
         slow = not any(one.is_fast for one in formats)
-        with _work(options, folder, files if slow else None, threads) as work:
+        with _work(options, folder, threads) as work:
             for one in formats:
                 if one.matrix is not None:
                     if len(files) > 1:

@@ -29,7 +29,8 @@ the part g_1 of g along the first singular vector; beyond its zeros, the Ritz va
 upper bound that fails as rarely (Van Dorsselaer, Hochstenbach and Van der Vorst [3]_, Hochstenbach
 [4]_), over the draws of g; A itself has no say in that.  There are `RUNS` of them at a time: the
 largest of their bounds fails only if all do.  So each may fail with a probability of
-`FAILURE`^(1/RUNS), which takes half the steps, in products with several vectors at a time.
+`FAILURE`^(1/RUNS), which takes a third of the steps, and a product with all their vectors at a time
+hardly more than one with one of them.
 
 Where |A22| > 1, its Ritz vectors a, b are new columns that lower F: N F falls by
 ``(sigma - 1)^2/(2 c)`` with c the curvature of phi along a b', which is a proof that the point is
@@ -69,10 +70,10 @@ Matrix = NDArray[np.float64]
 Product = Callable[[Any], Any]
 FAILURE = 1e-10  # the probability that |A22| is larger than its bound
 STEPS = 150  # of the bidiagonalisation, at most; the bound is valid after any number
-SLACK = 1.25  # by which the bound of sigma - 1 may exceed what is known to be there
-NEAR = 1.15  # the same of sigma, for fits that are known not to be the optimum: half the products
-CLEARLY = 20.0  # times the sigma - 1 that makes no difference: twice the tolerance of the gap
-RUNS = 4  # of the bidiagonalisation, from vectors of their own, in the same products
+SLACK = 1.5  # by which the bound of sigma - 1 may exceed what is known to be there
+NEAR = 1.25  # the same of sigma, for fits that are known not to be the optimum: fewer products
+CLEARLY = 4.0  # times the sigma - 1 that makes no difference: more than the tolerance of the gap
+RUNS = 8  # of the bidiagonalisation, from vectors of their own, in the same products
 LOOK_EVERY = 2  # steps between two looks at the bound
 DENSE = 1 << 18  # cells of A up to which its norm is computed by an SVD
 BALANCING = 3000  # steps, at most, of the conjugate gradients that make sums of the residual 0
@@ -81,6 +82,8 @@ FAINT = 1e-7  # singular values of a factor, relative to the largest, that are l
 # What rounding may add to a norm, and to the gap, relatively: some 1e3 units of double precision.
 ROUNDING = 2e-13
 EXACT = 1e-13  # of the losses of zero parameters: less is an objective of rounding alone
+ENTRIES_OF_ZERO = 1 << 16  # that are looked at for these losses, at least, if there are so many
+BLOCK = 1 << 14  # entries whose conjugates are computed at a time: they fit a cache
 TINY = 1e-300
 
 
@@ -178,7 +181,7 @@ def examine(
     dual = Dual(objective, x)
     # The gap is about the penalty times sigma - 1, and without factors the value times its square:
     # less than this makes no difference.
-    enough = min(0.1 * tol * dual.value / max(dual.penalty, TINY), math.sqrt(0.1 * tol))
+    enough = min(0.3 * tol * dual.value / max(dual.penalty, TINY), math.sqrt(0.3 * tol))
     sigma, pairs = _norm(dual, enough, steps, seed)
     gap = max(dual.value - dual.bound(1.0 / max(1.0, sigma)), 0.0) + ROUNDING * abs(dual.value)
     escape, decrease = dual.escape(pairs, columns)
@@ -207,7 +210,7 @@ def examine(
 
 
 class _Pairs(NamedTuple):
-    """Ritz values and vectors of A22, largest first."""
+    """Ritz values of A22 above 1 and their vectors, largest first."""
 
     left: Matrix
     values: Matrix
@@ -237,21 +240,25 @@ class Dual:
         offsets = [col_ones, Q[:, r:]] if penalty.biases else [0.0 * col_ones]
         self.left, self.right = np.hstack([P, row_ones]), np.hstack([self.V, *offsets])
         self.right[:, -1] += objective.mean
-        self.values, losses, slopes, z = self._entries(0, self.left, self.right)
+        self.values = self.sides[0].values
+        z, by_row, losses = self.sides[0].downward_slopes(self.left, self.right)
         self.dense, self.unseen, squares = objective.loss.dense_weight, 0.0, 0.0
         if self.dense:  # the sum of z^2 over all pairs, and over those without an entry
             grams = self.summed(self.left.T @ self.left) * (self.right.T @ self.right)
             squares = self.total(z * z)
             self.unseen = float(np.sum(grams)) - squares
         self.penalty = 0.5 * (self.total(weights[0] * P * P) + float(np.sum(weights[1] * Q * Q)))
-        all_losses = self.total(losses) + 0.5 * self.dense * (self.unseen + squares)
+        all_losses = self.objective.ranks.sum(losses) + 0.5 * self.dense * (self.unseen + squares)
         self.value = all_losses + self.penalty
         # An exact fit has a value of rounding alone: that of a slope is relative to the mean.
-        zero = objective.loss.entries(np.array(objective.mean), self.values)[0]
+        some = self.values[:: max(1, len(self.values) // ENTRIES_OF_ZERO)]
+        zero = objective.loss.entries(np.array(objective.mean), some)[0]
         of_mean = objective.weight * (EXACT * objective.mean) ** 2
-        self.negligible = EXACT * self.total(zero) + of_mean
+        share = len(self.values) / max(1, len(some))
+        self.negligible = EXACT * self.total(share * np.sum(zero)) + of_mean
 
-        self.data = [-slopes, -self._entries(1, self.right, self.left)[2]]  # by row, by column
+        by_column = self.sides[1].downward_slopes(self.right, self.left)[1]
+        self.data = [by_row, by_column]
         self.y = self.data[0] - self.dense * z if self.dense else self.data[0]  # Y on the entries
         # Biases without a weight are taken to lie within this distance from 0: an assumption, which
         # matters for sums that rounding leaves over.
@@ -266,14 +273,6 @@ class Dual:
             self._project(both=penalty.row_biases)
         self._times, self._back = map(self._product_with, (0, 1), self.data)
 
-    def _entries(self, which: int, own: Matrix, other: Matrix) -> tuple[Matrix, ...]:
-        """Values, losses, slopes and predictions of the entries, by row (0) or column (1)."""
-        side = self.sides[which]
-        z = side.predictions(own, other)
-        values = self.objective.backend.to_host(side.groups.values).astype(np.float64)
-        losses, slopes, _ = self.objective.loss.entries(z, values)
-        return values, losses, np.asarray(slopes, np.float64), z
-
     def _product_with(self, which: int, data: Matrix) -> Product:
         """S v (0) or S'v (1), for S with these numbers at the entries, in that order."""
         times = self.sides[which].product_with(data)
@@ -287,9 +286,12 @@ class Dual:
         """D(s Y), for an s with s A of norm 1 at most."""
         if not self.balanced:
             return -math.inf
-        sums = self.times(self.roots[1])[:, 0] * self.roots[0][:, 0], self.back(self.roots[0])[:, 0]
-        sums = sums[0], sums[1] * self.roots[1][:, 0]
-        value = -self.total(self.objective.loss.conjugate(s * self.y, self.values))
+        sums = self.sums
+        conjugate, conjugates = self.objective.loss.conjugate, 0.0
+        for begin in range(0, len(self.y), BLOCK):
+            part = slice(begin, begin + BLOCK)
+            conjugates += float(np.sum(conjugate(s * self.y[part], self.values[part])))
+        value = -self.objective.ranks.sum(conjugates)
         value -= 0.5 * s * s * self.dense * self.unseen
         value -= s * self.objective.mean * float(np.sum(sums[1]))
         for which, weights in enumerate(self.biases):
@@ -363,6 +365,13 @@ class Dual:
             out -= self.dense * (self.right @ self.summed(self.left.T @ a))
         return out / self.roots[1]
 
+    def images(self, left: Matrix, right: Matrix) -> tuple[Matrix, Matrix]:
+        """(A right, A' left); the sums of Y over columns and rows come with them."""
+        r, (rows, cols) = right.shape[1], self.roots
+        of_right, of_left = self.times(np.hstack([right, cols])), self.back(np.hstack([left, rows]))
+        self.sums = (of_right[:, r] * rows[:, 0], of_left[:, left.shape[1]] * cols[:, 0])
+        return of_right[:, :r], of_left[:, : left.shape[1]]
+
     # --- the way on -------------------------------------------------------------------------------
 
     def curvatures(self, a: Matrix, b: Matrix) -> Matrix:
@@ -385,16 +394,17 @@ class Dual:
         ``|sum t_k a_k b_k'|^2 <= K sum t_k^2 |a_k b_k'|^2`` for K columns: t = (sigma - 1)/(K c)
         lowers it.
         """
-        kept = np.flatnonzero(pairs.values > 1.0 + ROUNDING)[:most]
-        a, b = pairs.left[:, kept] / self.roots[0], pairs.right[:, kept] / self.roots[1]
-        above = pairs.values[kept] - 1.0
+        a, b = pairs.left[:, :most] / self.roots[0], pairs.right[:, :most] / self.roots[1]
+        above = pairs.values[:most] - 1.0
         if self._plain is not None:  # biases stay as they are: the slope is that of Y itself
             above = self.summed(np.einsum("ik,ik->k", a, self._plain(b))) - 1.0
             left = above > ROUNDING
             a, b, above = a[:, left], b[:, left], above[left]
+        if not above.size:
+            return Escape(a, b), 0.0
         c = self.curvatures(a, b)
-        steps = np.sqrt(above / (max(above.size, 1) * c))
-        return Escape(a * steps, b * steps), float(np.max(0.5 * above**2 / c, initial=0.0))
+        steps = np.sqrt(above / (above.size * c))
+        return Escape(a * steps, b * steps), float(np.max(0.5 * above**2 / c))
 
 
 def _norm(dual: Dual, enough: float, steps: int, seed: int) -> tuple[float, _Pairs]:
@@ -402,7 +412,7 @@ def _norm(dual: Dual, enough: float, steps: int, seed: int) -> tuple[float, _Pai
     summed = dual.summed
     left = _orthonormal(dual.U * dual.roots[0], summed)
     right = _orthonormal(dual.V * dual.roots[1], np.asarray)
-    of_right, of_left = dual.times(right), dual.back(left)
+    of_right, of_left = dual.images(left, right)
     A11 = summed(left.T @ of_right)
     of_right -= left @ A11
     of_left -= right @ A11.T
@@ -427,11 +437,12 @@ def _norm(dual: Dual, enough: float, steps: int, seed: int) -> tuple[float, _Pai
     shape = len(dual.U), len(dual.V)
     if dual.objective.ranks.size == 1 and shape[0] * shape[1] <= DENSE:
         a, sizes, b = np.linalg.svd(times(np.eye(shape[1]) - right @ right.T), full_matrices=False)
-        return whole(float(sizes[0])), _Pairs(a, sizes, b.T)
+        count = int(np.count_nonzero(sizes > 1.0 + ROUNDING))
+        return whole(float(sizes[0])), _Pairs(a[:, :count], sizes[:count], b[:count].T)
 
     def is_enough(low: float, high: float) -> bool:
         known = whole(low)
-        if known - 1.0 > max(CLEARLY * enough, 1e-6) and whole(high) <= NEAR * known:
+        if low - 1.0 > max(CLEARLY * enough, 1e-6) and whole(high) <= NEAR * known:
             return True
         return whole(high) - 1.0 <= max(enough, SLACK * (known - 1.0))
 
@@ -449,14 +460,16 @@ def _bidiagonalise(
     and orthogonalised in full; |A22| <= the bound."""
     n, runs = v.shape
     log_delta = math.log(FAILURE) / runs - 0.5 * math.log(2.0 * n / math.pi)
-    rights: list[Matrix] = [v / np.maximum(np.linalg.norm(v, axis=0), TINY)]
-    lefts: list[Matrix] = []
+    rights, lefts = _Basis(np.asarray), _Basis(summed)
+    v = v / np.maximum(np.linalg.norm(v, axis=0), TINY)
     alphas, betas = np.zeros((0, runs)), np.zeros((0, runs))
     for k in range(min(steps, n)):
-        u = _without(times(rights[-1]), lefts, summed)
+        rights.add(v)
+        u = lefts.without(times(v))
         alphas = np.vstack([alphas, np.sqrt(summed(np.einsum("ib,ib->b", u, u)))])
-        lefts.append(u / np.maximum(alphas[-1], TINY))
-        w = _without(back(lefts[-1]), rights, np.asarray)
+        u /= np.maximum(alphas[-1], TINY)
+        lefts.add(u)
+        w = rights.without(back(u))
         betas = np.vstack([betas, np.linalg.norm(w, axis=0)])
         ended = np.minimum(alphas[-1], betas[-1]) <= 1e-13 * alphas.max(axis=0)
         if ended.any() or (k + 1) % LOOK_EVERY == 0 or k + 1 == min(steps, n):
@@ -469,32 +482,56 @@ def _bidiagonalise(
             high = max(_bound(*one, log_delta) for one in given)
             if is_enough(low, high):
                 break
-        rights.append(w / betas[-1])
-    images = [alpha * left for alpha, left in zip(alphas, lefts, strict=True)]
-    for image, beta, left in zip(images[1:], betas, lefts, strict=False):
-        image += beta * left
-    return high, _ritz_pairs(np.hstack(rights[: len(lefts)]), np.hstack(images), summed)
+        v = w / betas[-1]
+    if not low > 1.0 + ROUNDING:
+        return high, _Pairs(u[:, :0], np.empty(0), v[:, :0])
+    images = alphas.T[:, :, None] * lefts.vectors
+    images[:, 1:] += betas[:-1].T[:, :, None] * lefts.vectors[:, :-1]
+    vectors, images = (one.reshape(-1, one.shape[2]).T for one in (rights.vectors, images))
+    return high, _ritz_pairs(vectors, images, summed)
 
 
-def _without(vectors: Matrix, known: list[Matrix], summed: Product) -> Matrix:
-    """Each column without its parts along the same columns of what is known."""
-    if known:
-        shares = summed(np.array([np.einsum("ib,ib->b", one, vectors) for one in known]))
-        for one, share in zip(known, shares, strict=True):
-            vectors = vectors - one * share
-    return vectors
+class _Basis:
+    """Orthonormal vectors of each run, in memory that doubles."""
+
+    def __init__(self, summed: Product):
+        self.summed, self.count, self.memory = summed, 0, np.empty((0, 0, 0))
+
+    @property
+    def vectors(self) -> Matrix:
+        """(runs, vectors, numbers)."""
+        return self.memory[:, : self.count]
+
+    def add(self, columns: Matrix) -> None:
+        """One more for each run."""
+        if self.count == self.memory.shape[1]:
+            n, runs = columns.shape
+            grown = np.empty((runs, max(8, 2 * self.count), n))
+            if self.count:
+                grown[:, : self.count] = self.memory
+            self.memory = grown
+        self.memory[:, self.count] = columns.T
+        self.count += 1
+
+    def without(self, columns: Matrix) -> Matrix:
+        """Each column without its parts along the vectors of its run."""
+        if self.count:
+            shares = self.summed(self.vectors @ columns.T[:, :, None])
+            columns -= (shares.transpose(0, 2, 1) @ self.vectors)[:, 0].T
+        return columns
 
 
 def _ritz_pairs(vectors: Matrix, images: Matrix, summed: Product) -> _Pairs:
-    """The best approximations of singular vectors of A22 in the span of vectors whose images under
-    A22 are known."""
+    """The best approximations of singular vectors of A22, of values above 1, in the span of vectors
+    whose images under A22 are known."""
     squares, axes = np.linalg.eigh(vectors.T @ vectors)
     kept = squares > FAINT * squares[-1]
     basis = axes[:, kept] / np.sqrt(squares[kept])
     images = images @ basis
     squares, turn = np.linalg.eigh(summed(images.T @ images))
-    sizes, turn = np.sqrt(np.maximum(squares[::-1], 0.0)), turn[:, ::-1]
-    return _Pairs(images @ turn / np.maximum(sizes, TINY), sizes, vectors @ (basis @ turn))
+    first = int(np.searchsorted(squares, (1.0 + ROUNDING) ** 2, side="right"))
+    sizes, turn = np.sqrt(squares[first:][::-1]), turn[:, first:][:, ::-1]
+    return _Pairs(images @ turn / sizes, sizes, vectors @ (basis @ turn))
 
 
 def _singular_values(alphas: Matrix, betas: Matrix) -> Matrix:

@@ -75,13 +75,11 @@ class AdaRAGD(Adaptive):
 
     *Nothing given*: another radius, in which neither eps nor L nor rho stands.  An epoch with
     momentum k/(k + 1) ends when k^(5/2) rho' S^(1/2) > 64/eta, S the sum of the squared steps, or
-    early, when a step leads uphill and the epoch has paid for itself.  It is discarded if it has
-    not lowered f by 0.05 S/(eta k).  eta follows the gradients within the epoch; rho' is raised
-    where the gradient at the mean of the epoch's points proves it too small, and after epochs that
-    were discarded.  Proven are O(eps^(-7/4) log(1/eps)) gradients with a constant made of the run's
-    own steps and rho'; that these are of the order 1/L and rho is not proven: docs/adaptive.md has
-    the proof and the gap.  One gradient per iteration, one more whenever k has grown fourfold, one
-    value per end of an epoch.  Scaling f, or x where |x0| > 1, changes nothing.
+    early, when a step leads uphill and the epoch has paid for itself.  docs/adaptive.md has the
+    rules for eta and rho', and the proof: O(eps^(-7/4) log(1/eps)) gradients with a constant made
+    of the run's own steps and rho'; that these are of the order 1/L and rho is not proven.  One
+    gradient per iteration, one more whenever k has grown fourfold, one value per end of an epoch.
+    Scaling f, or x where |x0| > 1, changes nothing.
 
     :meth:`paper` is Algorithm 2 even so: the step size comes from one extra gradient, eta = 1/L
     with L = |grad f(x0 - t g/|g|) - g|/t; theta = 0.01; eps = tol; rho' = theta^4/(eps eta^2);

@@ -355,6 +355,11 @@ class CudaSide(Side):
 
     # --- certificates -----------------------------------------------------------------------------
 
+    @property
+    def values(self) -> Matrix:
+        values: Matrix = cupy.asnumpy(self.groups.values).astype(np.float64)
+        return values
+
     def predictions(self, left: Matrix, right: Matrix) -> Matrix:
         groups, out = self.groups, np.empty(int(self.groups.others.size))
         rows, (left, right) = (

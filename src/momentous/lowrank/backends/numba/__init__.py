@@ -28,7 +28,6 @@ from momentous.lowrank.backends.numba.passes import (  # noqa: E402
     StepArrays,
     in_whole_registers,
     multiply_entries,
-    predict_entries,
 )
 from momentous.lowrank.backends.numba.simd import strip_length  # noqa: E402
 from momentous.lowrank.backends.numba.systems import solve_lines  # noqa: E402
@@ -37,6 +36,7 @@ announce_compilations()
 NO_DENSE_PART = DensePart(0.0, np.empty((0, 0)), np.empty(0), 0.0)
 ENTRIES_PER_THREAD = 10_000  # at least: fewer are not worth a second one
 RANGES_PER_THREAD = 4  # of rows, so that none waits long for the others
+PRODUCTS = 8  # that a sparse matrix makes with as many vectors in one pass
 
 
 def read_only(array: AnyArray) -> AnyArray:
@@ -242,25 +242,30 @@ class NumbaSide(Side):
 
     # --- certificates -----------------------------------------------------------------
 
-    def predictions(self, left: Matrix, right: Matrix) -> Matrix:
-        out, given = np.empty(self.groups.others.size), (read_only(left), read_only(right))
+    def downward_slopes(self, left: Matrix, right: Matrix) -> tuple[Matrix, Matrix, float]:
+        given, losses = (read_only(left), read_only(right)), np.zeros(len(left))
+        z, slopes = np.empty(self.groups.others.size), np.empty(self.groups.others.size)
 
         def work(first: int, last: int) -> None:
-            predict_entries(self.entries, *given, first, last, out)
+            self._kernels.slope_entries(
+                self.entries, *given, first, last, self.loss.parameters, z, slopes, losses
+            )
 
         self._share_rows(work, 1)
-        return out
+        return z, slopes, float(losses.sum())
 
     def product_with(self, data: Matrix) -> Callable[[Matrix], Matrix]:
-        data = read_only(data)
+        data, lanes = read_only(data), (0,) * PRODUCTS
 
         def times(v: Matrix) -> Matrix:
-            out, given = np.zeros((self.groups.starts.size - 1, v.shape[1])), read_only(v)
+            size = v.shape[1]
+            given = read_only(np.pad(v, ((0, 0), (0, -size % PRODUCTS))))
+            out = np.zeros((self.groups.starts.size - 1, given.shape[1]))
 
             def work(first: int, last: int) -> None:
-                multiply_entries(self.entries, data, given, first, last, out)
+                multiply_entries(lanes, self.entries, data, given, first, last, out)
 
             self._share_rows(work, 1)
-            return out
+            return out[:, :size]
 
         return times

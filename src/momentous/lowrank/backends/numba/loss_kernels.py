@@ -120,6 +120,37 @@ def add_groups(
     return total
 
 
+@compiled_kernel("contract", "reassoc")
+def slope_entries(
+    entries: Entries,
+    left: Matrix,
+    right: Matrix,
+    first: int,
+    last: int,
+    parameters: Parameters,
+    z: Matrix,
+    slopes: Matrix,
+    losses: Matrix,
+) -> None:
+    """What ``left_i . right_j`` predicts for the entries of the rows first to last - 1, the slopes
+    there, downwards, and the sum of the losses of each row."""
+    starts, others, values = entries
+    for i in range(first, last):
+        begin, end = np.uint64(starts[i]), np.uint64(starts[i + 1])
+        # Unsigned indices need no look at their sign: 2.5 to 5 times faster.
+        for k in range(begin, end):
+            j, product = np.uint32(others[k]), 0.0
+            for q in range(left.shape[1]):
+                product += left[i, q] * right[j, q]
+            z[k] = product
+        total = 0.0
+        for k in range(begin, end):
+            value, slope, _ = entry(z[k], values, k, parameters)
+            slopes[k] = -slope
+            total += value
+        losses[i] = total
+
+
 # --- what half sweeps share -----------------------------------------------------------------------
 
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import functools
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -17,8 +14,6 @@ from momentous.lowrank.data.errors import RatingsFileError
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection as Connection
 
-SMALL_FILE_BYTES = 1 << 22  # of files that share a database
-
 # Nothing is downloaded or loaded because of what a file is called, and no variable of Python is a
 # table because of its name.
 _CLOSED = {
@@ -29,34 +24,13 @@ _CLOSED = {
 
 
 @contextlib.contextmanager
-def open_database(
-    folder: Path, size: int | None = None, threads: int | None = None
-) -> Iterator[Connection]:
-    """A connection to DuckDB for files of so many bytes, with no tables before and after.
-
-    To start DuckDB takes longer than to read a small file: such files share a database, which
-    works in one thread.  Large ones, and queries of unknown size, have a database of their own,
-    which puts what does not fit into memory into the folder.
-    """
-    if size is not None and size < SMALL_FILE_BYTES:
-        with _shared_database(os.getpid()).cursor() as connection:
-            yield connection
-    else:
-        settings = {**_CLOSED, "temp_directory": str(folder / "spill")}
-        if threads is not None:
-            settings["threads"] = str(threads)
-        with _duckdb().connect(":memory:", config=settings) as connection:
-            yield connection
-
-
-@functools.cache
-def _shared_database(process: int) -> Connection:
-    """One per process: a child must not go on with that of its parent."""
-    settings = {**_CLOSED, "threads": "1", "temp_directory": ""}
-    connection: Connection = _duckdb().connect(":memory:", config=settings)
-    # DuckDB complains on standard error of what is alive when the program ends.
-    atexit.register(_shared_database.cache_clear)
-    return connection
+def open_database(folder: Path, threads: int | None = None) -> Iterator[Connection]:
+    """A connection to DuckDB, which puts what does not fit into memory into the folder."""
+    settings = {**_CLOSED, "temp_directory": str(folder / "spill")}
+    if threads is not None:
+        settings["threads"] = str(threads)
+    with _duckdb().connect(":memory:", config=settings) as connection:
+        yield connection
 
 
 def _duckdb() -> ModuleType:

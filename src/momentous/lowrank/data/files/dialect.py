@@ -21,7 +21,6 @@ WHITESPACE = " "  # as a delimiter: any run of spaces and tabs
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 DENSE_FROM = 8  # numbers per line, without a header: nobody writes triples like that
 _TRIED = ("::", "\t", ",", ";", "|", WHITESPACE)
-_WORDS = {"::": "'::'", "\t": "tabs", ",": "commas", WHITESPACE: "spaces"}
 _SAMPLE_BYTES, _SAMPLE_LINES, _LONGEST_LINE = 1 << 16, 100, 1 << 20
 
 Columns = Sequence[str | int]
@@ -114,11 +113,7 @@ class Dialect:
     @property
     def expected(self) -> str:
         """What a line must be, for messages."""
-        return f"expected {self.fields} fields separated by {_word(self.delimiter)}"
-
-
-def _word(delimiter: str) -> str:
-    return _WORDS.get(delimiter, repr(delimiter))
+        return f"expected {self.fields} fields separated by {self.delimiter!r}"
 
 
 def has_quotes(delimiter: str) -> bool:
@@ -153,7 +148,7 @@ def find_dialect(
     fields, lines = agree[best]
     if 2 * lines < len(cut[best]) or not lines:
         if delimiter is not None:
-            raise head.error(f"expected {WANTED[count]} separated by {_word(delimiter)}")
+            raise head.error(f"expected {WANTED[count]} separated by {delimiter!r}")
         raise head.error(f"expected lines of {WANTED[count]}{known and '; '}{known}")
     check_columns(fields, head, limits)
     first = cut[best][0]

@@ -6,9 +6,9 @@ import re
 import zipfile
 
 import numpy as np
+import scipy.sparse
 
-from momentous.io.archive import DAMAGED, ArchiveError, is_archive, read_array
-from momentous.io.types import AnyArray
+from momentous.io.archive import DAMAGED, ArchiveError, is_archive
 from momentous.lowrank.data.errors import Limits, RatingsFileError
 from momentous.lowrank.data.files.cache import KIND, read_cache
 from momentous.lowrank.data.files.dialect import BYTE_ORDER_MARK, WHITESPACE, File
@@ -21,7 +21,7 @@ from momentous.lowrank.data.files.scans import (
     read_triples,
     skipped_note,
 )
-from momentous.lowrank.data.files.text import open_text
+from momentous.lowrank.data.files.text import plain_text, rating_number
 from momentous.lowrank.data.ratings import Ratings, check_starts, make_ratings
 
 Outcome = tuple[Ratings, list[str]]
@@ -40,26 +40,25 @@ def read_matrix_market(file: File, work: Work) -> Outcome:
     reader is not taken: damaged files can end the process in it.
     """
     limits = work.options.limits
-    text = open_text(file, work, one_space=True)
     skip, (rows, columns, entries) = _sizes(file)
-    _check_sides((rows, columns), entries, text.name, limits)
+    _check_sides((rows, columns), entries, file.name, limits)
     expected = "expected row, column and value separated by spaces"
-    lines = Lines((text.path,), (text.name,), 3, WHITESPACE, skip, expected=expected)
+    path = plain_text(file, work, one_space=True)
+    lines = Lines((path,), (file.name,), 3, WHITESPACE, skip, expected=expected)
     row, column = (
         f"CASE WHEN regexp_full_match(c{k}, '[0-9]{{1,18}}') AND CAST(c{k} AS BIGINT) "
         f"BETWEEN 1 AND {side} THEN CAST(c{k} AS BIGINT) - 1 END"
         for k, side in enumerate((rows, columns))
     )
     scan = Scan(
-        text.name,
+        file.name,
         lines,
         IdColumn("c0", row),
         IdColumn("c1", column),
-        text.rating("c2", work.options),
-        "user_number IS NOT NULL AND item_number IS NOT NULL",
+        rating_number("c2", work.options),
         (
-            ("user_number IS NULL", f"expected a row from 1 to {rows}"),
-            ("item_number IS NULL", f"expected a column from 1 to {columns}"),
+            (f"{row} IS NULL", f"expected a row from 1 to {rows}"),
+            (f"{column} IS NULL", f"expected a column from 1 to {columns}"),
         ),
     )
     found = read_triples(scan, work)
@@ -105,9 +104,9 @@ def _check_sides(shape: tuple[int, int], entries: int, name: str, limits: Limits
 
 
 def read_npz(file: File, work: Work) -> Outcome:
-    """A cache of ours, or the stored entries that ``scipy.sparse.save_npz`` has written.
+    """A cache of ours, or a matrix that ``scipy.sparse.save_npz`` has written.
 
-    Everything is checked before it is used; SciPy itself trusts the indices.
+    SciPy checks all but where rows start: differences of crafted starts overflow.
     """
     path, name, limits = file.path, file.name, work.options.limits
     if is_archive(path, KIND):
@@ -116,57 +115,24 @@ def read_npz(file: File, work: Work) -> Outcome:
         except ArchiveError as error:
             raise RatingsFileError(name, f"cannot be read: {error}") from error
     try:
-        with path.open("rb") as stream:
-            with zipfile.ZipFile(stream) as archive:
-                unpacked = sum(member.file_size for member in archive.infolist())
-            if unpacked > limits.unpacked_bytes:
-                raise limits.exceeded("unpacked_bytes", name, f"unpacks to {unpacked:,} bytes")
-            stream.seek(0)
-            with np.load(stream, allow_pickle=False) as content:
-                arrays = {key: read_array(content, key) for key in content.files}
-        rows, cols, values, shape = _entries(arrays)
-        _check_sides(shape, values.size, name, limits)
-        return make_ratings(rows, cols, values, shape=shape)
+        with zipfile.ZipFile(path) as archive:
+            unpacked = sum(member.file_size for member in archive.infolist())
+        if unpacked > limits.unpacked_bytes:
+            raise limits.exceeded("unpacked_bytes", name, f"unpacks to {unpacked:,} bytes")
+        matrix = scipy.sparse.load_npz(path)
+        if matrix.format not in ("coo", "csr", "csc"):
+            raise ValueError(
+                f"its form is {matrix.format!r}; save it with save_npz(matrix.tocsr())"
+            )
+        if matrix.format != "coo":
+            check_starts(matrix.indptr, matrix.indptr.size - 1, matrix.data.size, "its indptr")
+            matrix.check_format()
+        _check_sides(matrix.shape, matrix.nnz, name, limits)
+        entries = matrix.tocoo()
+        return make_ratings(entries.row, entries.col, entries.data, shape=matrix.shape)
     except RatingsFileError:
         raise
     except DAMAGED as error:
         raise RatingsFileError(
             name, f"expected a matrix written by scipy.sparse.save_npz: {error}"
         ) from error
-
-
-def _entries(
-    arrays: dict[str, AnyArray],
-) -> tuple[AnyArray, AnyArray, AnyArray, tuple[int, int]]:
-    """Rows, columns, values and shape of a matrix in one of SciPy's forms.
-
-    `make_ratings` checks the lengths and ranges of the indices.
-    """
-    form = arrays["format"].item()
-    form = form.decode("ascii") if isinstance(form, bytes) else str(form)
-    if form not in ("coo", "csr", "csc"):
-        raise ValueError(f"its form is {form!r}; save it with save_npz(matrix.tocsr())")
-    sides, values = arrays["shape"], arrays["data"]
-    if sides.shape != (2,) or sides.dtype.kind not in "iu" or sides.min() < 1:
-        raise ValueError("its shape is not that of a matrix")
-    shape = int(sides[0]), int(sides[1])
-    if max(shape) >= 2**31:
-        raise ValueError(f"{max(shape)} rows or columns are too many")
-    if values.ndim != 1 or values.dtype.kind not in "fiub":
-        raise ValueError(f"its data are not a flat array of real numbers, but {values.dtype}")
-    if form == "coo":
-        return _indices(arrays, "row"), _indices(arrays, "col"), values, shape
-    groups = shape[0] if form == "csr" else shape[1]
-    starts, others = _indices(arrays, "indptr"), _indices(arrays, "indices")
-    check_starts(starts, groups, values.size, "its indptr")
-    group = np.repeat(np.arange(groups, dtype=np.int32), np.diff(starts))
-    rows, cols = (group, others) if form == "csr" else (others, group)
-    return rows, cols, values, shape
-
-
-def _indices(arrays: dict[str, AnyArray], key: str) -> AnyArray:
-    array = arrays[key]
-    if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise ValueError(f"{key} is not a flat array of whole numbers")
-    # Unsigned numbers would wrap in differences.
-    return array.astype(np.int64, copy=False) if array.dtype.kind == "u" else array

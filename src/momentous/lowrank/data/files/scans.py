@@ -7,8 +7,9 @@ it is wrong, and in which line, is asked only where there is such a row.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
@@ -24,26 +25,27 @@ from momentous.lowrank.data.files.database import (
     quoted_text,
     read_files,
 )
-from momentous.lowrank.data.files.dialect import BYTE_ORDER_MARK, Columns
+from momentous.lowrank.data.files.dialect import BYTE_ORDER_MARK, Columns, has_quotes
 from momentous.lowrank.data.ratings import Users
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection as Connection
     from duckdb import DuckDBPyRelation as Relation
+    from pyarrow import Array as ArrowArray
 
 BUFFER_BYTES = 1 << 25  # that DuckDB reads at a time
 NUMBER_BYTES = 20  # of the longest whole number of 64 bits
 SINGLE_FROM = 1 << 25  # values, from which on they are kept in float32 where that is exact
 SINGLE_MOST = 1e38
-NO_MOVIE_LINE, BAD_MOVIE = -2, -1  # in the column ``movie``
+NO_MOVIE_LINE, BAD_MOVIE = -2, -1  # in place of items
 
-TOO_LONG, NO_NUMBER = "LINE SIZE OVER MAXIMUM", "CAST"  # in DuckDB's words
+TOO_LONG = "LINE SIZE OVER MAXIMUM"  # in DuckDB's words
 NOT_UTF8 = "is not encoded as UTF-8; save it as UTF-8"
 QUOTES = "expected quotes that are closed, and a delimiter after them: close or remove them"
 NO_MOVIE = "expected a line 'movie:' before the first rating"
+NUMBER = "expected a finite number as the rating"
 NO_CELL = "\x01nothing\x01"  # DuckDB takes '' for null unless another text means null
-HAS_ZERO = "coalesce(contains(user, chr(0)) OR contains(item, chr(0)), false)"
-NO_ZERO = (HAS_ZERO, "expected ids without zero bytes")
+BLANKS = " \t"  # that do not belong to a field of text; other spaces may be an id
 
 
 @dataclass(frozen=True)
@@ -79,9 +81,13 @@ class Lines:
     fields: int = 1
     delimiter: str = ""  # none: a line is one field
     skip: int = 0  # lines of each file that are left out at its beginning
-    has_quotes: bool = False
     pads: bool = False  # may a line have fewer fields, which are NULL then?
     expected: str = ""  # what a line must be, for messages
+
+    @property
+    def has_quotes(self) -> bool:
+        """May fields be quoted?"""
+        return has_quotes(self.delimiter)
 
     def sql(self, limits: Limits) -> str:
         """The table of all lines that are not blank."""
@@ -107,6 +113,7 @@ class IdColumn(NamedTuple):
     number: str | None = None
     """As a whole number of 64 bits, NULL where it is not written as one; tried first."""
     stays_text: bool = False  # even if all are written as whole numbers
+    strips: bool = False  # are `BLANKS` around it left out?
 
 
 @dataclass(frozen=True)
@@ -117,14 +124,13 @@ class Scan:
     source: Lines | str  # a file of text, or a query
     user: IdColumn
     item: IdColumn
-    rating: str = "0.0"  # a number as SQL, NULL where there is none
-    fits: str = "true"  # a condition that holds for all rows that are right
+    rating: str  # a number as SQL, NULL where there is none
     checks: tuple[tuple[str, str], ...] = ()
-    """What may be wrong with others: conditions, the first of which counts, and what to say."""
-    columns: str = ""  # further ones for the conditions, beside all fields of a text
+    """What may be wrong with a row: a condition, which is never NULL, and what to say."""
+    number: str = NUMBER  # what the rating must be, for messages
     where: str = "true"  # which rows of the source there are
-    movie: str | None = None
-    """Items stand in rows of their own before those with their ratings: the item as SQL."""
+    movie: bool = False
+    """Items stand in rows of their own before those with their ratings; they are numbers."""
 
     def rows(self, limits: Limits) -> str:
         """The query for all rows, with what conditions need."""
@@ -135,42 +141,58 @@ class Scan:
             for side, column in (("user", self.user), ("item", self.item))
             if column.number is not None
         ]
-        if self.movie is not None:
-            columns.append(f"{self.movie} AS movie")
+        columns += [f"{when} AS wrong{k}" for k, (when, _) in enumerate(self.checks)]
         if isinstance(self.source, Lines):
             columns += [f"c{k}" for k in range(self.source.fields)]
-        return f"SELECT {', '.join(columns)}{self.columns} FROM {source} WHERE {self.where}"
+        return f"SELECT {', '.join(columns)} FROM {source} WHERE {self.where}"
 
     def triples(self, numbers: Set[str], limits: Limits) -> str:
         """The query for ids and values; what is wrong has no value."""
-        conditions, chosen = [f"({self.fits})"], []
+        conditions, chosen = [f"NOT wrong{k}" for k in range(len(self.checks))], []
         for side in ("user", "item"):
             is_number = side in numbers
             chosen.append(f"{side}_number AS {side}" if is_number else side)
-            if not is_number or limits.id_bytes < NUMBER_BYTES:
-                conditions.append(f"strlen({side}) BETWEEN 1 AND {limits.id_bytes}")
-        if self.movie is not None:
-            chosen[1] = "movie"
-        judged = [one for one in conditions if one != "(true)"]
-        value = f"CASE WHEN {' AND '.join(judged)} THEN rating END" if judged else "rating"
+            if is_number and limits.id_bytes < NUMBER_BYTES:
+                conditions.append(f"strlen({side}) <= {limits.id_bytes}")
+        value = f"CASE WHEN {' AND '.join(conditions)} THEN rating END" if conditions else "rating"
         return f"SELECT {', '.join(chosen)}, {value} AS value FROM ({self.rows(limits)})"
+
+    def strip(self, side: str, text: str) -> str:
+        """The id of a user, or an item, as it is kept."""
+        return text.strip(BLANKS) if getattr(self, side).strips else text
+
+    def id_problem(self, side: str, text: str | None, limits: Limits) -> str | None:
+        """What is wrong with an id."""
+        if not text:
+            return f"expected the id of the {side}, which is empty"
+        if len(text.encode()) > limits.id_bytes:
+            return (
+                f"expected the id of the {side}, of at most {limits.id_bytes} bytes (the limit can "
+                "be raised with limits=Limits(id_bytes=...))"
+            )
+        if "\0" in text:
+            return "expected ids without zero bytes"
+        if isinstance(self.source, Lines) and self.source.delimiter == "::" and text[0] == ":":
+            return None if getattr(self, side).text == "c0" else self.source.expected  # 1:::2
+        return None
 
     def problem(self, row: int, connection: Connection, limits: Limits) -> tuple[str, str]:
         """What is wrong with a row, and what it has."""
-        checks, most = list(self.checks), limits.id_bytes
-        for side in ("user", "item"):
-            expected = f"expected the id of the {side}, "
-            limit = f"of at most {most} bytes (the limit can be raised with limits=Limits("
-            checks.append((f"coalesce({side}, '') = ''", expected + "which is empty"))
-            checks.append((f"strlen({side}) > {most}", f"{expected}{limit}id_bytes=...))"))
-        cases = " ".join(f"WHEN {when} THEN {quoted_text(then)}" for when, then in checks)
-        cases += " WHEN isfinite(rating) THEN " + quoted_text(NO_MOVIE)
-        # All columns: else DuckDB would reject a line for a field that is no number.
-        found = connection.execute(
-            f"SELECT CASE {cases} ELSE 'expected a finite number as the rating' END, * "
-            f"FROM ({self.rows(limits)}) LIMIT 1 OFFSET {row}"
-        ).fetchall()[0]
-        return found[0], ", ".join(map(str, found[1:4]))
+        found = connection.execute(f"SELECT * FROM ({self.rows(limits)}) LIMIT 1 OFFSET {row}")
+        names = [one[0] for one in found.description]
+        cells = dict(zip(names, found.fetchall()[0], strict=True))
+        shown = ", ".join(str(cells[name]) for name in ("user", "item", "rating"))
+        problems = [say for k, (_, say) in enumerate(self.checks) if cells[f"wrong{k}"]]
+        if self.movie and cells["item_number"] == BAD_MOVIE:
+            problems = ["expected the number of a movie before ':'"]
+        problems += [
+            told
+            for side in ("user", "item")
+            if (told := self.id_problem(side, self.strip(side, cells[side] or ""), limits))
+        ]
+        if cells["rating"] is not None and math.isfinite(cells["rating"]):
+            problems.append(NO_MOVIE)
+        return [*problems, self.number][0], shown
 
 
 class Texts(NamedTuple):
@@ -228,24 +250,32 @@ def read_triples(scan: Scan, work: Work) -> Triples:
     are not, they are texts.
     """
     sides = {"user": scan.user, "item": scan.item}
-    texts = {side: one.stays_text for side, one in sides.items() if one.number is None}
+    numbers = {side for side, one in sides.items() if one.number is not None}
+    limits = work.options.limits
     while True:
         with duckdb_errors(scan.name):
-            query = scan.triples(sides.keys() - texts.keys(), work.options.limits)
-            numbers, columns = _fetch(work.connection.sql(query), texts)
+            query = work.connection.sql(scan.triples(numbers, limits))
+            columns = _fetch(query, sides.keys() - numbers)
             rejects = _find_rejects(scan, work.connection)
-        values = np.ma.filled(numbers.pop("value"), np.nan)
+        values = columns["value"].to_numpy(zero_copy_only=False)  # NaN where there is none
         is_good = np.isfinite(values)
+        ids: dict[str, Ids] = {}
+        for side in sides:
+            if side in numbers:
+                ids[side] = columns[side].fill_null(0).to_numpy(zero_copy_only=False)
+            else:
+                ids[side], is_id = _texts(scan, side, columns[side], limits)
+                is_good &= is_id
         is_bad = ~is_good
-        if scan.movie is not None:
-            movies = numbers.pop("movie")
-            numbers["item"] = _movie_of_each(movies)
-            is_good &= numbers["item"] != BAD_MOVIE
+        if scan.movie:
+            movies = columns["item"].to_numpy()
+            each = ids["item"] = _movie_of_each(movies)
+            is_good &= each != BAD_MOVIE
             is_bad = ~is_good & (movies < 0)
-        holes = [side for side, column in numbers.items() if _has_holes(column, is_good)]
+        holes = {side for side in numbers if _has_holes(columns[side], is_good)}
         if not holes:
             break
-        texts |= dict.fromkeys(holes, False)
+        numbers -= holes
     is_wrong = bool(rejects) or is_bad.any()
     if is_wrong and not work.options.skip_bad:
         raise _first_error(scan, is_bad, rejects, work)
@@ -254,42 +284,43 @@ def read_triples(scan: Scan, work: Work) -> Triples:
             scan, np.zeros_like(is_bad), [one for one in rejects if one.is_open], work
         )
     skipped = len(rejects) + int(np.count_nonzero(is_bad))
-    user, item = (_choose((numbers | columns)[side], is_good) for side in ("user", "item"))
-    values = values if is_good.all() else values[is_good]
-    return Triples(user, item, values, skipped)
+    if is_good.all():
+        return Triples(ids["user"], ids["item"], values, skipped)
+    user, item = (_choose(ids[side], is_good) for side in sides)
+    return Triples(user, item, values[is_good], skipped)
 
 
-def _fetch(
-    relation: Relation, texts: Mapping[str, bool]
-) -> tuple[dict[str, AnyArray], dict[str, Texts]]:
-    """The columns of a query: numbers, masked where they are missing, and texts."""
-    if not texts:
-        return relation.fetchnumpy(), {}
-    arrow = require("pyarrow", "app", "Reading ids that are text")
-    parts: dict[str, list[object]] = {name: [] for name in relation.columns}
+def _fetch(relation: Relation, texts: Set[str]) -> dict[str, ArrowArray]:
+    """The columns of a query as arrays of Arrow; of texts every different one comes once."""
+    arrow = require("pyarrow", "app", "Reading ratings")
+    parts: dict[str, list[ArrowArray]] = {name: [] for name in relation.columns}
     reader = arrow.RecordBatchReader.from_stream(relation)
     for batch in reader:
         for name, column in zip(parts, batch.columns, strict=True):
             parts[name].append(column.dictionary_encode() if name in texts else column)
-    numbers: dict[str, AnyArray] = {}
-    columns: dict[str, Texts] = {}
+    found = {}
     for name, chunks in parts.items():
         kind = reader.schema.field(name).type
-        if name in texts:
-            kind = arrow.dictionary(arrow.int32(), kind)
-        whole = arrow.chunked_array(chunks, kind).unify_dictionaries().combine_chunks()
-        missing = whole.is_null().to_numpy(zero_copy_only=False)
-        if name in texts:
-            codes = whole.indices.fill_null(0).to_numpy(zero_copy_only=False)
-            columns[name] = Texts(codes, whole.dictionary.to_pylist(), texts[name])
-        else:
-            numbers[name] = np.ma.array(whole.fill_null(0).to_numpy(), mask=missing)
-    return numbers, columns
+        kind = arrow.dictionary(arrow.int32(), kind) if name in texts else kind
+        found[name] = arrow.chunked_array(chunks, kind).unify_dictionaries().combine_chunks()
+    return found
 
 
-def _has_holes(column: AnyArray, rows: NDArray[np.bool_]) -> bool:
-    """Is one of these rows masked?"""
-    return isinstance(column, np.ma.MaskedArray) and bool(np.any(column.mask & rows))
+def _texts(
+    scan: Scan, side: str, column: ArrowArray, limits: Limits
+) -> tuple[Texts, NDArray[np.bool_]]:
+    """A column of ids that are texts, and which rows have one that is right."""
+    texts = [scan.strip(side, one) for one in column.dictionary.to_pylist()]
+    is_id = np.array([scan.id_problem(side, one, limits) is None for one in texts] + [False])
+    codes = column.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False)
+    return Texts(codes, texts, getattr(scan, side).stays_text), is_id[codes]
+
+
+def _has_holes(column: ArrowArray, rows: NDArray[np.bool_]) -> bool:
+    """Has one of these rows no number?"""
+    return bool(column.null_count) and bool(
+        np.any(column.is_null().to_numpy(zero_copy_only=False) & rows)
+    )
 
 
 def _movie_of_each(movies: Integers) -> Integers:
@@ -302,11 +333,9 @@ def _movie_of_each(movies: Integers) -> Integers:
 
 
 def _choose(ids: Ids, rows: NDArray[np.bool_]) -> Ids:
-    """Those of these rows, of which none is masked."""
-    if rows.all():
-        return ids if isinstance(ids, Texts) else np.ma.getdata(ids)
+    """Those of some rows."""
     if not isinstance(ids, Texts):
-        return np.ma.getdata(ids)[rows]
+        return ids[rows]
     used, codes = np.unique(ids.codes[rows], return_inverse=True)
     return ids._replace(codes=codes, texts=[ids.texts[k] for k in used])
 
@@ -352,7 +381,7 @@ def _first_error(
                     rows += 1
                     continue
                 content = line.decode("utf-8", "replace").strip()
-                if first is not None and is_rejected and first.kinds != [NO_NUMBER]:
+                if first is not None and is_rejected:
                     return _reject_error(first, name, number, content, scan.source, limits)
                 problem, _ = scan.problem(rows, work.connection, limits)
                 return RatingsFileError(name, problem, number, content)
@@ -429,10 +458,8 @@ def _encode_texts(column: Texts) -> tuple[NDArray[np.int32], AnyArray]:
     whole = not column.stays_text and all(map(is_plain_number, column.texts))
     ids = np.array(list(map(int, column.texts)) if whole else column.texts)
     ids = ids.astype(np.int64 if whole else np.str_, copy=False)
-    order = np.argsort(ids, kind="stable")
-    places = np.empty(order.size, np.int32)
-    places[order] = np.arange(order.size, dtype=np.int32)
-    return places[column.codes], ids[order]
+    ids, places = np.unique(ids, return_inverse=True)  # some may differ by blanks alone
+    return places.astype(np.int32)[column.codes], ids
 
 
 def number_ids(numbers: Integers) -> tuple[NDArray[np.int32], Integers]:

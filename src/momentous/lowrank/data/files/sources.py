@@ -28,8 +28,7 @@ MOVIELENS = re.compile(r"(ratings\.(dat|csv|tsv|parquet)|u\.data)(\.gz)?", re.IG
 PARTS = re.compile(r".*\.parquet|part-.*", re.IGNORECASE)
 # What DuckDB takes for a pattern, a home folder or an address, and bytes that are not UTF-8.
 NO_NAME = re.compile("^~|^file:|[*?\\[\\]{}\ud800-\udfff]")
-ADDRESS = re.compile(r"[a-z][a-z0-9]+://", re.IGNORECASE)
-_QUERY = re.compile(r"\s*(SELECT|WITH|FROM)\s", re.IGNORECASE)
+NO_PATH = re.compile(r"[a-z][a-z0-9]+://|\s*(SELECT|WITH|FROM)\s", re.IGNORECASE)
 STANDARD_INPUT = "standard input"
 MAGIC = {b"\x1f\x8b": ".gz", b"PAR1": ".parquet"}  # first bytes, and what such a file is called
 RATIO_FROM = 1 << 26  # bytes; small files may well repeat themselves
@@ -124,15 +123,11 @@ def find_sources(path: Paths) -> list[Source]:
         if os.path.isfile(parent) and _is_zip(parent):
             return [_member(parent, place.relative_to(parent).as_posix())]
     given = os.fspath(path)
-    if ADDRESS.match(given):
+    if NO_PATH.match(given):
         raise FileNotFoundError(
-            f"there is no file {shorten(given)!r}; no address is read here: give Ratings.read what "
-            "duckdb.sql(...) returns, or on the command line a pipe from DuckDB"
-        )
-    if _QUERY.match(given):
-        raise FileNotFoundError(
-            f"there is no file {shorten(given)!r}; SQL is read where it is asked for: by "
-            "Ratings.query, on the command line by --sql"
+            f"there is no file {shorten(given)!r}; of addresses Ratings.read takes what "
+            "duckdb.sql(...) returns, the command line a pipe from DuckDB; SQL is read by "
+            "Ratings.query and by --sql"
         )
     if glob.has_magic(str(place)):
         found = _files(Path(one) for one in glob.glob(str(place), recursive=True))

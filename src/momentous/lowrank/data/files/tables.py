@@ -5,7 +5,7 @@ from __future__ import annotations
 from momentous.lowrank.data.errors import RatingsFileError
 from momentous.lowrank.data.files.database import duckdb_errors, quoted_name, read_files
 from momentous.lowrank.data.files.dialect import File, find_columns
-from momentous.lowrank.data.files.scans import HAS_ZERO, NO_ZERO, IdColumn, Scan, Work
+from momentous.lowrank.data.files.scans import IdColumn, Scan, Work
 
 COPY = "momentous_rows"
 _INTEGERS = {
@@ -16,6 +16,7 @@ _SMALL_INTEGERS = {"TINYINT", "SMALLINT", "INTEGER", "UTINYINT", "USMALLINT"}
 _SINGLE = {"TINYINT", "SMALLINT", "UTINYINT", "USMALLINT", "FLOAT"}  # float32 has them all
 _NUMBERS = {*_INTEGERS, "FLOAT", "DOUBLE", "DECIMAL"}
 _ROUNDS = {"FLOAT": "16777216", "DOUBLE": "9007199254740992"}  # whole numbers from here on
+ROUNDED = "expected ids as integers or text: floats of this size merge neighbours"
 _NO_IDS, _TEXTS = ("STRUCT", "MAP", "UNION", "BLOB", "BIT"), ("VARCHAR", "ENUM")
 
 
@@ -54,7 +55,6 @@ def table_scan(query: str, name: str, work: Work, is_stream: bool = False) -> Sc
         for column, kind in zip(quoted[:2], kinds[:2], strict=True)
     )
     rounded = [f"abs({quoted[k]}) >= {_ROUNDS[kinds[k]]}" for k in (0, 1) if kinds[k] in _ROUNDS]
-    texts = not (user.number and item.number)
     if is_stream:
         with duckdb_errors(name):
             columns = ", ".join(quoted)
@@ -66,12 +66,7 @@ def table_scan(query: str, name: str, work: Work, is_stream: bool = False) -> Sc
         user,
         item,
         rating,
-        f"NOT rounded AND NOT {HAS_ZERO}" if texts else "true",
-        (
-            ("rounded", "expected ids as integers or text: floats of this size merge neighbours"),
-            NO_ZERO,
-        ),
-        f", coalesce({' OR '.join(rounded) or 'false'}, false) AS rounded",
+        tuple((f"coalesce({one}, false)", ROUNDED) for one in rounded),
     )
 
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 import uuid
-from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
-import numpy as np
-
-from momentous.lowrank.data.errors import RatingsFileError
 from momentous.lowrank.data.files.database import quoted_text
 from momentous.lowrank.data.files.dialect import (
     WHITESPACE,
@@ -17,13 +15,10 @@ from momentous.lowrank.data.files.dialect import (
     File,
     find_columns,
     find_dialect,
-    has_quotes,
 )
 from momentous.lowrank.data.files.scans import (
     BAD_MOVIE,
-    HAS_ZERO,
     NO_MOVIE_LINE,
-    NO_ZERO,
     IdColumn,
     Lines,
     Options,
@@ -32,95 +27,51 @@ from momentous.lowrank.data.files.scans import (
     is_plain_number,
 )
 
-_MARKS = {b'"', b" ", b"\t", b"_", b"+", b"\r", b"\0"}  # what only some files have
-_COLONS = b":::"
 DECIMAL_COMMA = (
     "expected a finite number as the rating, with a decimal point; for decimal commas take "
     "decimal=',' or --decimal ,"
 )
 DECIMAL_POINT = "expected a number with a decimal comma as the rating, as decimal=',' says"
-_CHUNK_BYTES = 1 << 18  # that are looked at several times stay in the processor's cache
+_CHUNK_BYTES = 1 << 18  # that stay in the processor's cache
 
 
-@dataclass(frozen=True)
-class Text:
-    """A file of text that was looked through."""
+def plain_text(file: File, work: Work, one_space: bool = False) -> Path:
+    """The file, or a copy whose lines end in line feeds alone: DuckDB takes no mixed ends.
 
-    path: Path
-    name: str
-    marks: frozenset[bytes]
-    """Which of `_MARKS` and `_COLONS` are in it: what is nowhere is not looked for in lines."""
-
-    def trim(self, cell: str) -> str:
-        """A field without spaces and tabs around it, as SQL.
-
-        Without a second argument DuckDB would take away other spaces, too, which may be an id.
-        """
-        blank = b" " in self.marks or b"\t" in self.marks
-        return f"trim({cell}, chr(9) || ' ')" if blank else cell
-
-    def rating(self, cell: str, options: Options) -> str:
-        """A rating as SQL, without what DuckDB takes for a number and nobody else: 1_0 and +-5."""
-        if options.count == 2:
-            return "CAST(0 AS DOUBLE)"
-        odd = [text for mark, text in ((b"_", "_"), (b"+", "+-")) if mark in self.marks]
-        number = cell
-        if options.decimal != ".":
-            odd.append(".")
-            number = f"replace({cell}, {quoted_text(options.decimal)}, '.')"
-        tests = " OR ".join(f"contains({cell}, '{one}')" for one in odd)
-        return (
-            f"TRY_CAST({f'CASE WHEN NOT ({tests}) THEN {number} END' if odd else cell} AS DOUBLE)"
-        )
-
-
-def open_text(file: File, work: Work, one_space: bool = False) -> Text:
-    """Look through a file once, for what no text has.
-
-    Where there are carriage returns the text is a copy with line feeds alone: DuckDB does not take
-    lines that end in different ways.  With ``one_space`` it is a copy with one space in place of
-    each run of spaces and tabs.
+    With ``one_space`` it is a copy with one space in place of each run of spaces and tabs.
     """
-    if not file.path.stat().st_size:
-        raise RatingsFileError(file.name, "is empty")
-    marks = _find_marks(file.path)
-    if b"\0" in marks:
-        problem = "expected text, but there are zero bytes: a binary file?"
-        raise RatingsFileError(file.name, problem)
-    if not one_space and b"\r" not in marks:
-        return Text(file.path, file.name, marks)
-    copy, before = work.folder / uuid.uuid4().hex, 0
-    with file.path.open("rb") as stream, copy.open("wb") as clean:
-        while chunk := stream.read(_CHUNK_BYTES):
-            chunk += stream.readline(work.options.limits.line_bytes)
-            chunk = chunk.replace(b"\r\n", b"\n")
-            if one_space or b"\r" in chunk:
-                lines = [line.rstrip(b"\r") for line in chunk.split(b"\n")]
-                for number, line in enumerate(lines, before + 1):
-                    if b"\r" in line:
-                        problem = "has a carriage return within a line; end lines with line feeds"
-                        raise RatingsFileError(file.name, problem, number)
-                if one_space:
-                    lines = [b" ".join(line.split()) for line in lines]
-                chunk = b"\n".join(lines)
-            before += chunk.count(b"\n")
-            clean.write(chunk)
-    return Text(copy, file.name, marks)
+    with file.path.open("rb") as stream:
+        chunks = iter(partial(stream.read, _CHUNK_BYTES), b"")
+        if not one_space and not any(b"\r" in chunk for chunk in chunks):
+            return file.path
+    copy = work.folder / uuid.uuid4().hex
+    if one_space:
+        with file.path.open("rb") as stream, copy.open("wb") as clean:
+            lines = iter(partial(stream.readline, work.options.limits.line_bytes), b"")
+            clean.writelines(b" ".join(line.split()) + b"\n" for line in lines)
+    else:  # Python takes all ends; in this encoding any byte is a letter
+        with (
+            file.path.open(encoding="latin-1") as stream,
+            copy.open("w", encoding="latin-1", newline="\n") as clean,
+        ):
+            shutil.copyfileobj(stream, clean, _CHUNK_BYTES)
+    return copy
 
 
-def _find_marks(path: Path) -> frozenset[bytes]:
-    """Which marks a file has, by searches for one byte, which are many times as fast as others."""
-    marks: set[bytes] = set()
-    with path.open("rb") as stream:
-        while chunk := stream.read(_CHUNK_BYTES):
-            marks |= {one for one in _MARKS - marks if one in chunk}
-            if b":" in chunk and _COLONS not in marks:
-                is_colon = np.frombuffer(chunk, np.uint8) == ord(":")
-                if np.any(is_colon[:-2] & is_colon[1:-1] & is_colon[2:]):
-                    marks.add(_COLONS)
-            if len(chunk) == _CHUNK_BYTES:  # marks of three bytes may lie across its end
-                stream.seek(-2, 1)
-    return frozenset(marks)
+def trimmed(cell: str) -> str:
+    """A field without `BLANKS`, as SQL, which takes as long as to read it."""
+    return f"trim({cell}, chr(9) || ' ')"
+
+
+def rating_number(cell: str, options: Options) -> str:
+    """A rating as SQL; DuckDB would take 1_0 for a number."""
+    if options.count == 2:
+        return "CAST(0 AS DOUBLE)"
+    wrong, number = f"contains({cell}, '_')", cell
+    if options.decimal != ".":
+        wrong += f" OR contains({cell}, '.')"
+        number = f"replace({cell}, {quoted_text(options.decimal)}, '.')"
+    return f"CASE WHEN NOT ({wrong}) THEN TRY_CAST({number} AS DOUBLE) END"
 
 
 def text_id(cell: str, samples: list[str]) -> IdColumn:
@@ -129,7 +80,7 @@ def text_id(cell: str, samples: list[str]) -> IdColumn:
     size = "INTEGER" if max(map(len, samples), default=0) < len(str(2**31)) else "BIGINT"
     number = f"TRY_CAST({cell} AS {size})"
     plain = f"CASE WHEN CAST({number} AS VARCHAR) = {cell} THEN {number} END"
-    return IdColumn(cell, plain if all(map(is_plain_number, samples)) else None)
+    return IdColumn(cell, plain if all(map(is_plain_number, samples)) else None, strips=True)
 
 
 # --- lines with a delimiter -----------------------------------------------------------------------
@@ -148,47 +99,25 @@ def delimited_scans(files: list[File], work: Work, delimiter: str | None = None)
             work.known,
             options.decimal,
         )
-        text = open_text(file, work, dialect.delimiter == WHITESPACE)
-        scans.append(delimited_scan(text, dialect, work))
+        path = plain_text(file, work, dialect.delimiter == WHITESPACE)
+        scans.append(delimited_scan(path, file.name, dialect, options))
     return scans
 
 
-def delimited_scan(text: Text, dialect: Dialect, work: Work) -> Scan:
+def delimited_scan(path: Path, name: str, dialect: Dialect, options: Options) -> Scan:
     """Triples, or pairs, in lines that are cut as the dialect says."""
-    text = replace(text, marks=text.marks - {dialect.delimiter.encode()})  # not within fields
     lines = Lines(
-        (text.path,),
-        (text.name,),
-        dialect.fields,
-        dialect.delimiter,
-        dialect.skip,
-        has_quotes=has_quotes(dialect.delimiter) and b'"' in text.marks,
-        expected=dialect.expected,
+        (path,), (name,), dialect.fields, dialect.delimiter, dialect.skip, expected=dialect.expected
     )
-    cells = [text.trim(f"c{k}") for k in dialect.columns]
+    cells = [f"c{k}" for k in dialect.columns]
     user, item = (
-        IdColumn(cell)
-        if work.options.count == 2
+        IdColumn(cell, strips=True)
+        if options.count == 2
         else text_id(cell, [one[k] for one in dialect.samples])
         for cell, k in zip(cells[:2], dialect.columns[:2], strict=True)
     )
-    number = f"regexp_full_match({cells[-1]}, '[-+]?[0-9]+,[0-9]+([eE].*)?')"  # with a comma
-    checks = [(number, DECIMAL_COMMA)]
-    if work.options.decimal != ".":
-        checks = [(f"contains({cells[-1]}, '.')", DECIMAL_POINT)]
-    together = "false"
-    if dialect.delimiter == "::" and _COLONS in text.marks:
-        together = " OR ".join(f"starts_with(c{k}, ':')" for k in range(1, dialect.fields))
-        checks.insert(0, (together, dialect.expected))
-    return Scan(
-        text.name,
-        lines,
-        user,
-        item,
-        text.rating(cells[-1], work.options),
-        "true" if together == "false" else f"NOT ({together})",
-        tuple(checks),
-    )
+    number = DECIMAL_COMMA if options.decimal == "." else DECIMAL_POINT
+    return Scan(name, lines, user, item, rating_number(cells[-1], options), number=number)
 
 
 # --- other lines ----------------------------------------------------------------------------------
@@ -196,39 +125,25 @@ def delimited_scan(text: Text, dialect: Dialect, work: Work) -> Scan:
 
 def netflix_scans(files: list[File], work: Work) -> list[Scan]:
     """Read a line ``movie:`` followed by lines ``user,rating,date``; users are the rows."""
-    texts = [open_text(file, work) for file in files]
-    whole = Text(texts[0].path, texts[0].name, frozenset().union(*(one.marks for one in texts)))
     expected = "expected 'user,rating,date' or 'movie:'"
-    lines = Lines(
-        tuple(one.path for one in texts),
-        tuple(one.name for one in texts),
-        3,
-        ",",
-        pads=True,
-        expected=expected,
-    )
-    first, rating = whole.trim("c0"), whole.trim("c1")
+    paths = tuple(plain_text(file, work) for file in files)
+    names = tuple(file.name for file in files)
+    first = trimmed("c0")
     samples = [line.split(",")[0].strip() for line in files[0].head.lines if "," in line]
-    number = f"left({first}, -1)"
     movie = (
         f"CASE WHEN c1 IS NOT NULL OR NOT ends_with({first}, ':') THEN {NO_MOVIE_LINE} "
-        f"WHEN regexp_full_match({number}, '0|[1-9][0-9]{{0,17}}') THEN CAST({number} AS BIGINT) "
-        f"ELSE {BAD_MOVIE} END"
+        f"WHEN regexp_full_match({first}, '(0|[1-9][0-9]{{0,17}}):') "
+        f"THEN CAST(left({first}, -1) AS BIGINT) ELSE {BAD_MOVIE} END"
     )
     scan = Scan(
-        whole.name,
-        lines,
-        text_id(first, samples),
-        IdColumn("'0'", "0"),
-        whole.rating(rating, work.options),
-        "c2 IS NOT NULL",
-        (
-            (f"movie = {BAD_MOVIE}", "expected the number of a movie before ':'"),
-            ("c2 IS NULL", expected),
-        ),
-        # DuckDB pads lines of spaces, too.
-        where="true" if first == "c0" else f"c1 IS NOT NULL OR {first} <> ''",
-        movie=movie,
+        names[0],
+        Lines(paths, names, 3, ",", pads=True, expected=expected),
+        text_id("c0", samples),
+        IdColumn("'0'", movie),
+        rating_number("c1", work.options),
+        (("c2 IS NULL", expected),),
+        where=f"c1 IS NOT NULL OR {first} <> ''",  # DuckDB pads lines of spaces, too
+        movie=True,
     )
     return [scan]
 
@@ -239,7 +154,7 @@ def json_scans(files: list[File], work: Work) -> list[Scan]:
 
 
 def _json_scan(file: File, work: Work) -> Scan:
-    options, text = work.options, open_text(file, work)
+    options = work.options
     expected = "expected one JSON object per line"
     try:
         first = json.loads(file.head.lines[0])
@@ -248,24 +163,24 @@ def _json_scan(file: File, work: Work) -> Scan:
     if not isinstance(first, dict):
         raise file.head.error(expected)
     keys = list(first)
-    chosen = find_columns(text.name, options.columns, len(keys), keys, options.count)
+    chosen = find_columns(file.name, options.columns, len(keys), keys, options.count)
     line = "CASE WHEN json_valid(c0) THEN c0 END"
     pointers = [quoted_text(f"/{keys[k].replace('~', '~0').replace('/', '~1')}") for k in chosen]
     user, item, *rating = (f"json_extract_string({line}, {one})" for one in pointers)
     is_object = f"coalesce(json_type({line}) = 'OBJECT', false)"
     nested = " OR ".join(f"json_type({line}, {one}) IN ('ARRAY', 'OBJECT')" for one in pointers[:2])
     return Scan(
-        text.name,
-        Lines((text.path,), (text.name,), expected=expected),
+        file.name,
+        Lines((plain_text(file, work),), (file.name,), expected=expected),
         IdColumn(user),
         IdColumn(item),
-        text.rating(rating[0] if rating else "", options),
-        f"is_object AND NOT nested AND NOT {HAS_ZERO}",
+        rating_number(rating[0] if rating else "", options),
         (
-            ("NOT is_object", expected),
-            ("nested", "expected ids that are numbers or text, not lists or objects"),
-            NO_ZERO,
+            (f"NOT {is_object}", expected),
+            (
+                f"coalesce({nested}, false)",
+                "expected ids that are numbers or text, not lists or objects",
+            ),
         ),
-        f", {is_object} AS is_object, coalesce({nested}, false) AS nested",
-        "trim(c0) <> ''",
+        where="trim(c0) <> ''",
     )
