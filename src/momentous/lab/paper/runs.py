@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from momentous.api import minimize
-from momentous.core.checkpoint import Checkpoint, CheckpointError, RunState
+from momentous.core.checkpoint import Checkpoint, CheckpointError
 from momentous.core.checkpoint import load as load_checkpoint
 from momentous.core.loop import IntermediateResult
 from momentous.core.method import Method
@@ -107,7 +107,7 @@ class Task:
     step_size: float
     iterations: int
     step_from: str = "tuned"
-    trial: bool = False  # of a step size: runs to the end can be extended
+    trial: bool = False  # of a step size: runs to the end can be extended, and are saved
 
     @cached_property
     def instance(self) -> Method:
@@ -133,17 +133,6 @@ class Task:
         return path_of_run(folder, name, settings)
 
 
-@dataclass
-class TrialCheckpoint(Checkpoint):
-    """Of a trial nothing is kept once it is over: on a GPU writing it would take longer."""
-
-    iterations: int = 0  # of the whole trial
-
-    def save(self, state: RunState) -> None:
-        if state.progress.nit < self.iterations:
-            super().save(state)
-
-
 def run_task(task: Task, folder: Path, on_iteration: OnIteration | None = None) -> PaperRun:
     """The run of a task: from its file, or from its checkpoint to its end, or from its start.
 
@@ -167,8 +156,6 @@ def run_task(task: Task, folder: Path, on_iteration: OnIteration | None = None) 
         run = _as_record(task, result).save(path)
         if interrupt is not None:
             raise interrupt
-    if task.trial:
-        remove_checkpoint(run)
     return run
 
 
@@ -194,10 +181,8 @@ def _checkpoint_path(path: Path) -> Path:
 def _minimize(task: Task, checkpoint: Path, on_iteration: OnIteration | None) -> Result:
     problem = task.problem
     resume = _readable_checkpoint(checkpoint)  # removes what cannot be read
-    if task.trial:
-        saved: Checkpoint = TrialCheckpoint(checkpoint, SAVE_EVERY, iterations=task.iterations)
-    else:
-        saved = Checkpoint(checkpoint, SAVE_EVERY)
+    # A trial is short, and on a GPU writing a checkpoint takes longer.
+    saved = None if task.trial else Checkpoint(checkpoint, SAVE_EVERY)
     limit = task.limit(problem.value(problem.start()))
 
     def observe(intermediate_result: IntermediateResult) -> bool:
