@@ -101,7 +101,7 @@ class StudyProgress:
             share = self._done + min(self._spent, self._work[self._title])
             share /= sum(self._work.values()) or 1.0
             took = monotonic() - self._begun
-            left = f", {seconds(took / share - took)} left" if share else ""
+            left = f", {seconds(took / share - took)} left" if 0 < share < 1 else ""
             self._show(f"{self._count} of {len(self._work)}{left}: {text}", share)
 
     def _show(self, text: str, share: float) -> None:
