@@ -139,7 +139,7 @@ def iterate(
     penalty: object = None,
     **parameters: object,
 ) -> Run:
-    """The same as :func:`minimize`, one step at a time.
+    """Run :func:`minimize` one step at a time.
 
     Returns an iterator that takes a step whenever it is asked for the next item, and yields an
     intermediate result: ``x fun jac grad_norm nit nfev njev restarts time events``.  Its attribute
@@ -458,7 +458,7 @@ def accelerate(
     feasible: object = None,
     **parameters: object,
 ) -> Result:
-    """Restarted momentum around an iteration of your own that never raises an objective.
+    """Speed up your own iteration, one that never raises an objective, by restarted momentum.
 
     For alternating least squares, expectation-maximisation, multiplicative updates and other maps
     T with f(T(x)) <= f(x): the same fixed points in fewer applications of the map.  How it goes,

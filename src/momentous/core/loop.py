@@ -58,7 +58,7 @@ MANY_TRIALS, FIRST_ITERATIONS, FAR_FROM_ZERO = 10, range(1, 50), 1e-4
 
 
 class IntermediateResult(OptimizeResultCompatible):
-    """What a callback gets and ``iterate`` yields after every step.
+    """The argument of a callback, and the item of ``iterate``, after every step.
 
     ``x`` is the point that the step evaluated, ``jac`` and ``grad_norm`` belong to it, and ``fun``
     does too, or is NaN if the method needed no value there (``peek()`` evaluates it, uncounted).

@@ -54,7 +54,7 @@ _SYMBOLS = {
 
 
 def register_method(cls: C) -> C:
-    """Make a method known by its ``name``: a decorator of its class.
+    """Register a method by its ``name``: a decorator of its class.
 
     From then on ``minimize(..., method="name")``, checkpoints, the command line, `compare` and the
     table of methods know it.

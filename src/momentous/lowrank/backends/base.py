@@ -441,7 +441,7 @@ Class = TypeVar("Class", bound=type[Backend])
 
 
 def register_backend(backend: Class) -> Class:
-    """Make a backend known by its name; can be used as a decorator."""
+    """Register a backend by its name; also a decorator."""
     if not (isinstance(backend, type) and issubclass(backend, Backend)):
         raise TypeError(f"expected a subclass of Backend, not {backend!r}")
     BACKENDS[backend.name] = backend
