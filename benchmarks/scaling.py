@@ -21,13 +21,21 @@ from collections.abc import Sequence
 from typing import Any
 
 import momentous
-from momentous.lab.paper.exponents import fewest_gradients, fitted_exponent
+from momentous.lab.paper.exponents import fitted_exponent
 from momentous.testbed import Problem, nested_chain
 
 MUS = (0.03, 0.01, 0.003, 0.001)
 FREE = ("AdaRAGD", "AdaRHB")
 FREE_LENGTHS = (4, 8, 16)
 FREE_MUS = (1e-2, 1e-3, 1e-4, 1e-5, 3e-6)
+
+
+def fewest_gradients(length: int, mu: float) -> int:
+    """(m + 1)(T - 1): what a method needs whose iterates stay in the span of the gradients seen.
+
+    With fewer it knows nothing of the last coordinates, and the norm is above mu/4.
+    """
+    return (nested_chain(length, mu).dimension - 1) // length * (length - 1)
 
 
 def gradient_descent(step_size: float) -> momentous.Method:

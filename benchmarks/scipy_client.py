@@ -40,7 +40,7 @@ METHODS = {
     "trust-exact", "trust-krylov", "trust-constr",
 }  # fmt: skip
 
-_COUNTS = "the calls, the path or the last digits of SciPy's own algorithm are compared"
+_COUNTS = "the test compares the calls, the path or the last digits of SciPy's algorithm"
 _WORDS = "the error, or the message, says the same in other words"
 _STATUS = "the status has another number than that of this one method of SciPy"
 _TOLERANCE = "the default tolerance is 1e-5, whatever the method was"
@@ -58,8 +58,8 @@ REASONS = {
     "test_bfgs_nan_return": "the best point is returned, where f is finite",
     "test_finite_differences_hess": "a Hessian that nobody uses is not checked",
     "test_l_bfgs_b_maxiter": _WORDS,
-    "test_minimize_l_bfgs_b_ftol": "it is more exact than ftol asks for: nothing is left to gain",
-    "test_minimize_l_bfgs_maxls": "one trial per line search is enough here: it converges",
+    "test_minimize_l_bfgs_b_ftol": "the run ends more exactly than ftol asks for",
+    "test_minimize_l_bfgs_maxls": "the test expects a failure; here the run converges",
     "test_minimize_automethod": _TOLERANCE,
     "test_initial_step_scaling": "its jac is half the gradient: more than three iterations",
     "test_respect_maxiter[SLSQP]": _STATUS,
@@ -73,9 +73,9 @@ REASONS = {
     "test_nested_minimization": _TOLERANCE,
     "test_all_bounds_equal": _WORDS,
     "test_minimize_tnc38": _TOLERANCE,
-    "test_3": "the pairs within SciPy's own kind of hess_inv are compared",
+    "test_3": "the test compares the pairs inside SciPy's own class of hess_inv",
     "test_x_overwritten_user_function": "x is read-only in user code, and the error says so",
-    "test_solver_concordance": "calls of methods that are all the same one here are compared",
+    "test_solver_concordance": "the test compares two names that run the same method here",
 }
 
 
@@ -191,16 +191,15 @@ def page(ended: dict[str, str], bounded: list[str]) -> str:
     lines = [
         "# SciPy's own tests as a client",
         "",
-        f"Of the tests that come with SciPy {scipy.__version__}, {len(ended)} call",
-        "`scipy.optimize.minimize` for a method that looks at gradients, without constraints other",
-        "than bounds. `python benchmarks/scipy_client.py --out docs/scipy-client.md` runs them",
-        "with `method=momentous.minimize` and writes this page: "
-        f"{len(ended) - len(failures)} pass, and {len(failures)} fail",
-        f"for these reasons. Of the {len(bounded)} that pass bounds, {inside} pass; of the "
-        f"{len(ended) - len(bounded)} others,",
-        f"{len(ended) - len(failures) - inside}.",
+        f"With `method=momentous.minimize`, {len(ended) - len(failures)} of {len(ended)} tests of "
+        f"SciPy {scipy.__version__} pass: {inside} of {len(bounded)}",
+        f"with bounds, {len(ended) - len(failures) - inside} of {len(ended) - len(bounded)} "
+        "without. These are all the tests that call `scipy.optimize.minimize`",
+        "for a method that uses gradients, without constraints other than bounds.",
+        "`python benchmarks/scipy_client.py --out docs/scipy-client.md` runs them and writes this "
+        "page.",
         "",
-        "| why | tests |",
+        "| reason of the failure | tests |",
         "|---|---|",
     ]
     by_reason: dict[str, list[str]] = {}

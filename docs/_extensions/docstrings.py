@@ -35,7 +35,9 @@ class Summary(Autosummary):
 def from_elsewhere(
     app: Sphinx, what: str, name: str, member: Any, skip: bool, options: Any
 ) -> bool | None:
-    """Is a member written in another package, as `set_params` is?  Then it is skipped."""
+    """Is a member a module, or written in another package, as `set_params` is?  It is skipped."""
+    if inspect.ismodule(member):
+        return True
     function = getattr(member, "fget", None) or member
     module = getattr(function, "__module__", None) or ""
     ours = module.startswith("momentous") or not (module or inspect.isroutine(function))

@@ -8,8 +8,11 @@ matrix of low rank beside them; the ridge is chosen by entries held out, and the
 proof that no other one is better.
 """
 
+import warnings
+
 import matplotlib.pyplot as plt
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer
 
@@ -46,6 +49,7 @@ def error(found):
 
 
 means = np.where(gaps, np.nanmean(table, axis=0), table)
+warnings.simplefilter("ignore", ConvergenceWarning)  # three rounds are enough to compare
 regressions = IterativeImputer(max_iter=3, n_nearest_features=10, random_state=0)
 print(f"column means      {error(means):.3f}")
 print(f"IterativeImputer  {error(regressions.fit_transform(table)):.3f}")

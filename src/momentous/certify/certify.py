@@ -32,7 +32,7 @@ STEPS = 300
 
 
 class Verdict(enum.StrEnum):
-    """What a point is."""
+    """The verdict on a point."""
 
     NOT_STATIONARY = "not stationary"  # |grad f(x)| > eps; the curvature was not looked at
     FIRST_ORDER = "first-order"  # |grad f(x)| <= eps; the curvature is not settled
@@ -43,7 +43,7 @@ class Verdict(enum.StrEnum):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Certificate:
-    """What :func:`certify` found, and the numbers behind it.
+    """The verdict of :func:`certify`, with its numbers.
 
     Attributes
     ----------

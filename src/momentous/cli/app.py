@@ -5,14 +5,13 @@ from typing import cast
 
 import click
 
-from momentous.cli.environment import PREFIX, name_variables
 from momentous.cli.terminal import report_errors
 from momentous.version import __version__
 
 # Each has a module of its name with a click command called `command`, or stands in that of those
 # that ask a model; it is imported when the command is run.
 COMMANDS = {
-    "demo": "Run the paper's comparison in small, ending in a page.",
+    "demo": "Run a small version of the paper's comparison.",
     "methods": "List the methods with their guarantees and costs.",
     "compare": "Run methods on problems and compare what they cost.",
     "scoreboard": "Run all methods on all problems, write the page.",
@@ -20,16 +19,16 @@ COMMANDS = {
     "evaluate": "Measure how well a model predicts a file of ratings.",
     "predict": "Predict the ratings of pairs of ids.",
     "recommend": "Recommend the best items to a user.",
-    "similar": "List the items, or users, most like one.",
-    "explain": "Show which ratings make the score of an item.",
+    "similar": "List the items, or users, most similar to one.",
+    "explain": "Split the score of an item over a user's ratings.",
     "fold-in": "Add users to a model without a new fit.",
     "data": "Files of ratings: what is in them, where to get some.",
     "reproduce": "Run the paper's experiments and write a report.",
-    "tune": "Search the step sizes of the paper's methods.",
     "completion": "Print the script for the tab key of a shell.",
 }
 OF_MODEL = ("evaluate", "predict", "recommend", "similar", "explain", "fold-in")
 
+PREFIX = "MOMENTOUS"  # of environment variables
 SETTINGS = {
     "help_option_names": ["-h", "--help"],
     "show_default": True,
@@ -77,4 +76,14 @@ class CommandTable(click.Group):
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 @click.version_option(__version__, prog_name="momentous")
 def momentous(debug: bool) -> None:
-    """Smooth nonconvex optimisation by accelerated methods that carry guarantees."""
+    """Smooth nonconvex optimisation by accelerated methods with guarantees, and ratings."""
+
+
+def name_variables(command: click.Command, prefix: str) -> None:
+    """Let options be set under the names that are typed, also where the code has others."""
+    for option in command.params:
+        if isinstance(option, click.Option):
+            typed = max(option.opts, key=len).lstrip("-").replace("-", "_")
+            option.envvar = f"{prefix}_{typed}".upper()
+    for name, inner in getattr(command, "commands", {}).items():
+        name_variables(inner, f"{prefix}_{name}")

@@ -55,7 +55,7 @@ def fetch(name: str, folder: Path | None) -> None:
 )
 @click.option("--seed", type=click.IntRange(0), default=0, help="Seed of the random ratings.")
 def twin(name: str, out: Path, seed: int) -> None:
-    """Write ratings like those of the data set NAME, made up."""
+    """Write synthetic ratings with the size and the habits of the data set NAME."""
     from momentous.lowrank.tasks import write_twin
 
     say(f"{write_twin(name, out, seed)!r} is in {out}")

@@ -21,7 +21,7 @@ OPENING = (
 @out_folder("momentous-demo", "Folder for the report.")
 @click.option("--iterations", type=click.IntRange(10), default=500, help="Iterations per method.")
 def command(out: Path, iterations: int) -> None:
-    """Run the paper's comparison in small: about a minute, ending in a page to look at."""
+    """Run a small version of the paper's comparison, in about a minute, and write its page."""
     for package in ("matplotlib", "pyarrow"):
         require(package, "app", "momentous demo")
     from momentous.lab.paper.results import tally

@@ -61,8 +61,8 @@ def evaluate(model: Path, file: str, as_json: bool, reading: FileOptions) -> Non
 @click.option(
     "--raw",
     is_flag=True,
-    help="Write ids as they are; otherwise control characters are escaped, and an apostrophe put "
-    "before what a spreadsheet would take for a formula.",
+    help="Write ids unchanged. Without it control characters are escaped, and formulas of a "
+    "spreadsheet get an apostrophe.",
 )
 def predict(
     model: Path,
@@ -107,10 +107,10 @@ def recommend(
 @of_model
 @click.argument("ids", metavar="ITEM...", nargs=-1, required=True)
 @click.option("-n", "count", type=click.IntRange(1), default=10, help="Number of ids to show.")
-@click.option("--users", is_flag=True, help="The ids are users, and so are those most like them.")
+@click.option("--users", is_flag=True, help="Take ids of users, and list similar users.")
 @as_json
 def similar(model: Path, ids: tuple[str, ...], count: int, users: bool, as_json: bool) -> None:
-    """List the items most like each ITEM, by the cosine of their factors."""
+    """List the items most similar to each ITEM, by the cosine of their factors."""
     from momentous.lowrank.tasks import similar_ids
 
     show_lists(similar_ids(model, ids, count, users=users), as_json=as_json)
@@ -123,7 +123,7 @@ def similar(model: Path, ids: tuple[str, ...], count: int, users: bool, as_json:
 @click.option("-n", "count", type=click.IntRange(1), default=10, help="Number of ratings to show.")
 @as_json
 def explain(model: Path, user: str, item: str, count: int, as_json: bool) -> None:
-    """Show what the ratings of a USER add to the score of an ITEM, the largest parts first.
+    """Split the score of an ITEM over the ratings of a USER, the largest parts first.
 
     All parts and the rest (the mean, the bias of the item) sum up to the score.
     """

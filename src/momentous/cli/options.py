@@ -204,8 +204,8 @@ def reading(command: AnyFunction) -> AnyFunction:
         click.option(
             "--sql",
             metavar="SELECT",
-            help="The ratings are what this query in DuckDB's SQL makes of FILE, which it calls "
-            "ratings; it can read nothing else.",
+            help="Query in DuckDB's SQL that makes the ratings. It knows FILE as the table "
+            "ratings, and can read nothing else.",
         ),
     )(collected)
 

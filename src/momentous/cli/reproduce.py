@@ -31,29 +31,24 @@ WHAT = (*PARTS, "all", "report")
 @click.option(
     "--reference",
     type=click.IntRange(1),
-    help="Iterations that the two lowest methods go on to, to find f*; by default twice as many as "
-    "are shown (in the paper, all methods do).",
+    help="Length of the runs of the two lowest methods, which find f*; by default twice what is "
+    "shown (in the paper: of all methods).",
 )
 @click.option(
     "--step-sizes-from",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Folder of another study, run on a GPU perhaps, whose step sizes are taken over: nothing "
-    "is searched for.",
+    help="Take the step sizes of the study in this folder, for instance one from a GPU, and search "
+    "none.",
 )
 @click.option(
     "--no-report",
     is_flag=True,
-    help="Only run; 'momentous reproduce report' writes pictures and page, there or elsewhere.",
+    help="Write no pictures and no page; 'momentous reproduce report' does it later.",
 )
 @click.option(
     "--account",
     type=NEW_FILE,
     help="Write an account in Markdown there, with pictures in the folder of the same name.",
-)
-@click.option(
-    "--opening",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Paragraphs that the account begins with.",
 )
 def command(
     what: tuple[str, ...],
@@ -61,16 +56,15 @@ def command(
     out: Path,
     no_report: bool,
     account: Path | None,
-    opening: Path | None,
     **options: Any,
 ) -> None:
     """Run the paper's experiments and write a report.
 
     fig1 is matrix completion, fig2 one-bit matrix completion, fig3 the adaptive methods for
-    100,000 iterations, theorems a table of what the theorems bound; report runs nothing and writes
-    the page again from what has been run.
+    100,000 iterations, theorems a table of measured quantities beside the theorems' bounds.
+    report runs nothing and writes the page of the finished runs again.
 
-    What is finished is not run again, and what was interrupted, or killed, goes on where it was.
+    Finished runs are not repeated; interrupted and killed runs are continued.
     """
     from momentous.lab.paper.plan import Settings
     from momentous.lab.report.documents import write_account
@@ -90,8 +84,7 @@ def command(
     print_results(study)
     say(f"The report is {folder.page}")
     if account is not None:
-        text = "" if opening is None else opening.read_text(encoding="utf-8")
-        write_account(study, account, _same_command(wanted, named, settings), text)
+        write_account(study, account, _same_command(wanted, named, settings))
         say(f"The account is {account}")
 
 

@@ -18,7 +18,7 @@ from momentous.io.optional import require
 @click.option(
     "--update",
     is_flag=True,
-    help="Put the runs of --methods into the table in --out, and keep the rest of it.",
+    help="Replace only the runs of --methods in the table in --out.",
 )
 @limits
 @click.option(
@@ -28,8 +28,8 @@ from momentous.io.optional import require
     "--work",
     type=FOLDER,
     default=Path("momentous-scoreboard"),
-    help="Folder for finished runs: started again, the scoreboard goes on from there (begin a "
-    "new one after changing the code of a method).",
+    help="Folder of the finished runs: the same command continues from them (take a new folder "
+    "after a change of a method's code).",
 )
 @click.option(
     "--table",

@@ -37,9 +37,9 @@ study_options = together(
         "--profile",
         type=click.Choice(["paper", "authors-code"]),
         default="paper",
-        help="Where the paper and its authors' published code differ, follow this one: the "
-        "code has half of the gradient of the balance term, and its conjugate gradients "
-        "accept a step after ten halvings whether it lowers the objective or not.",
+        help="Follow the paper, or its authors' published code where they differ: the code has "
+        "half of the gradient of the balance term, and its conjugate gradients accept a step "
+        "after ten halvings even if it raises the objective.",
     ),
     click.option(
         "--trial-iterations",

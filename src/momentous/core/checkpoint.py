@@ -59,7 +59,7 @@ def path_of_file(path: Unchecked, name: str) -> Path:
 
 @dataclasses.dataclass
 class Checkpoint:
-    """Where and how often a run is saved.
+    """The file of a run, and how often it is saved.
 
     It is also saved when the run ends, when it is interrupted, and before an exception of the
     user's code propagates.

@@ -23,7 +23,7 @@ DEFAULT_TOLERANCE = 1e-5
 
 @dataclasses.dataclass(frozen=True)
 class Method(abc.ABC, Generic[M]):
-    """Hyper-parameters of a method, and its two maps: x0 -> step and memory -> step."""
+    """A method that calls its oracle itself: hyper-parameters, ``start`` and ``step``."""
 
     name: ClassVar[str]
     summary: ClassVar[str] = ""  # these stand in the table of methods

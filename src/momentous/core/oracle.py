@@ -27,7 +27,7 @@ _NO_WORK: Work = (GRADIENT, (), ())
 
 @record
 class Sample:
-    """What is known about one point."""
+    """One point with its value, gradient and norm, as far as they are known."""
 
     point: Array
     value: float = math.nan  # f(point), NaN while unknown

@@ -21,7 +21,7 @@ _row = struct.Struct(f"{len(COLUMNS)}d").pack  # one call per iteration, where c
 
 
 class Trace:
-    """What happened, iteration by iteration.
+    """Counts, values, norms and events of a run, iteration by iteration.
 
     ``trace["grad_norm"]`` is a column (a NumPy array); the columns are ``nit`` (iteration; row 0 is
     the start), ``nfev`` and ``njev`` (evaluations so far), ``time`` (seconds so far), ``fun`` (at

@@ -46,7 +46,7 @@ class Ask(NamedTuple):
 
 
 class Goal(NamedTuple):
-    """What a run is asked for."""
+    """The tolerance and the seed of a run."""
 
     tol: float | None  # the gradient norm to reach; None: nothing was asked for
     seed: int = 0
@@ -54,7 +54,7 @@ class Goal(NamedTuple):
 
 @record
 class Outcome:
-    """What an evaluation has led to."""
+    """The result of an evaluation for the run."""
 
     step_size: float  # eta, for the trace
     events: Unchecked  # made by `Machine.event`
@@ -65,7 +65,9 @@ class Outcome:
 
 @dataclasses.dataclass(frozen=True)
 class Rule(Method[M]):
-    """A method that asks and is told.  Its memory is a record with a field ``outcome``."""
+    """A method that asks for evaluations and is told the answers.
+
+    Its memory is a record with a field ``outcome``."""
 
     work: ClassVar[Pass] = MOMENTUM  # what STEP computes
     counts_as_published = False

@@ -99,7 +99,7 @@ class Ending:
 
 
 class EventKind(enum.StrEnum):
-    """What can happen in a step besides the step."""
+    """The kinds of events in a step."""
 
     RESTART = "restart"  # the epoch ended, the momentum was dropped
     ROLLBACK = "rollback"  # the epoch was discarded: back to the last accepted point
@@ -118,7 +118,7 @@ RESTARTS = frozenset({EventKind.RESTART, EventKind.ROLLBACK})  # the momentum wa
 
 @record
 class Event:
-    """Something that happened in a step, with the number that explains it."""
+    """A restart, a rollback or the like in a step, with a number that explains it."""
 
     kind: EventKind
     value: float

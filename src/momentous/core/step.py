@@ -32,7 +32,7 @@ class RiseLimit:
 
 @record
 class Report:
-    """What the loop is told after a step."""
+    """A method's report to the loop after a step."""
 
     sample: Sample  # the point whose gradient this step took
     step_size: float  # eta, for the trace

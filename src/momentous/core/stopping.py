@@ -33,7 +33,7 @@ LEAST_EPOCHS = 2
 
 @record
 class Progress:
-    """Where a run stands, kept by the loop and read by everybody else."""
+    """The state of a run for stopping rules; only the loop writes it."""
 
     nit: int = 0
     nfev: int = 0
@@ -154,7 +154,7 @@ class Target(Criterion):
 
 @dataclasses.dataclass(frozen=True)
 class Iterations(Criterion):
-    """So many iterations."""
+    """A limit on the number of iterations."""
 
     limit: int
 

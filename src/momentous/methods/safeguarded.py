@@ -139,7 +139,7 @@ class SafeguardedMemory:
 
 @dataclasses.dataclass(frozen=True)
 class Safeguarded(Rule[SafeguardedMemory]):
-    """A fast method (H) that must keep earning its turn, guarded by one with a guarantee (G).
+    """A fast method (H), watched by one with a guarantee (G), which takes over if H gets stuck.
 
     H runs in rounds of K evaluations (values and gradients), beginning with the lowest point of
     both.  A round earns its cost if

@@ -579,7 +579,7 @@ def test_the_two_lowest_go_on_for_the_sake_of_the_lowest_value(data, tmp_path):
     figure = Figure("fig1", ("completion",), 10, 20)
     settings = Settings(methods=["ada-ragd", "jin-agd", "gd", "cg"], trial_iterations=5, threads=1)
     folder = StudyFolder(tmp_path)
-    run_figures([figure], [data], settings, folder, StudyProgress(shown=False))
+    run_figures([figure], [data], settings, folder, StudyProgress())
     (run_set,) = folder.run_sets()
     assert run_set.plotted == 10
     ends = {run.info.method: run.fun[10] for run in run_set.runs}
@@ -636,7 +636,7 @@ def test_a_second_demo_runs_no_method_of_the_paper_again_and_leaves_other_figure
     monkeypatch.setattr(studies, "DataSet", partial(DataSet, path=data.path))  # not the twin
     folder, settings = StudyFolder(tmp_path), Settings(methods=["gd"], trial_iterations=4)
     figure = Figure("fig1", ("completion",), 8, 8)
-    run_figures([figure], [data], settings, folder, StudyProgress(False))
+    run_figures([figure], [data], settings, folder, StudyProgress())
     studies.run_demo(tmp_path, 10)
     run_sets = folder.run_sets()
     found = [(each.figure, each.problem, len(each.runs)) for each in run_sets]

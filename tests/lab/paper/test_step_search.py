@@ -359,7 +359,7 @@ def test_a_step_that_is_best_half_way_and_goes_wrong_later_gives_way_to_the_next
     settings = plan.Settings(methods=["gd", "cg"], trial_iterations=6)
     for _ in range(2):  # the second time from the files
         folder = StudyFolder(tmp_path)
-        plan.run_figures([figure], ["valley"], settings, folder, StudyProgress(False))
+        plan.run_figures([figure], ["valley"], settings, folder, StudyProgress())
         runs = folder.run_sets()[0].by_method
         gd = runs["GD"]
         if reason is None:
@@ -385,7 +385,7 @@ def test_where_no_step_is_stable_the_lowest_is_shown_and_marked(monkeypatch, tmp
     monkeypatch.setattr(tuning, "instability", lambda run, length: f"at {run.info.step_size:g}")
     figure, folder = plan.Figure("fig1", ("completion",), 18, 18), StudyFolder(tmp_path)
     settings = plan.Settings(methods=["gd"], trial_iterations=6)
-    plan.run_figures([figure], ["valley"], settings, folder, StudyProgress(False))
+    plan.run_figures([figure], ["valley"], settings, folder, StudyProgress())
     (run,) = folder.run_sets()[0].runs
     assert run.info.step_size == 2.0
     steps = [each["step_size"] for each in run.info.tuning["unstable"]]

@@ -228,7 +228,6 @@ def page(tmp_path) -> str:
         tmp_path / "docs" / "reproduction.md",
         pictures={"fig1": tmp_path / "pictures" / "fig1.png", "fig3": tmp_path / "fig3.png"},
         command="momentous reproduce",
-        opening="First words.\n\nMore words.",
     )
     return (tmp_path / "docs" / "reproduction.md").read_text()
 
@@ -315,10 +314,6 @@ def test_theorems_and_exponents_are_there_and_bars_do_not_break_tables(page):
     for table in tables:
         bars = {len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}
         assert len(bars) == 1
-
-
-def test_the_opening_stands_first(page):
-    assert page.split("\n\n")[1:3] == ["First words.", "More words."]
 
 
 def test_a_run_that_ended_early_says_why(tmp_path):

@@ -9,6 +9,7 @@ from test_report_page import a_study
 from momentous.lab.report.documents import write_page
 
 webdriver = pytest.importorskip("selenium.webdriver")
+support = pytest.importorskip("selenium.webdriver.support.ui")
 pytest.importorskip("plotly")
 pytest.importorskip("jinja2")
 
@@ -45,6 +46,8 @@ def test_the_page_draws_its_plots_without_errors_and_fetches_nothing(browser, tm
         "return [...document.querySelectorAll('.plot')]"
         ".map(plot => plot.querySelectorAll('.scatterlayer .trace').length)"
     )
+    wait = support.WebDriverWait(browser, 60)  # Plotly draws after the page is there
+    wait.until(lambda page: all(page.execute_script(drawn)))
     assert browser.execute_script(drawn) == [5, 5, 2]  # three runs, two of them with marks
     # The second button of the menu of horizontal axes: time.
     browser.execute_script(

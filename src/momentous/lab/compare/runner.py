@@ -4,12 +4,13 @@ import math
 import os
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
+from momentous.io.progress import progress_bar
 from momentous.lab.compare.problems import (
     PLAIN_MAPS,
     AnyEntry,
@@ -21,7 +22,6 @@ from momentous.lab.compare.problems import (
 from momentous.lab.compare.solvers import Methods, Solver, as_solvers
 from momentous.lab.compare.table import Comparison, ComparisonInfo, Row
 from momentous.lab.meter import NEVER, Limits, NotApplicableError, TimedInfo
-from momentous.lab.progress import Show, show_parts
 from momentous.lab.record import Ended, Outcome, RunRecord, finished_run, path_of_run, setup
 from momentous.testbed.problem import MapProblem
 
@@ -62,7 +62,7 @@ def compare(
     resume: bool = True,
     progress: bool | None = None,
 ) -> Comparison:
-    """Run methods on problems, all counted, timed and stopped by the same rule.
+    """Run solvers on problems, with the same counts, clocks and limits for all.
 
     A run is over at the first iterate (of an outside solver: the first evaluation) whose gradient
     norm is at most the tolerance and whose value has not risen above that of the start; what it had
@@ -102,7 +102,7 @@ def compare(
         Write a file there as soon as a run is finished, and skip runs whose file is there already
         (after changing code, begin a new folder).
     progress : bool, optional
-        Show how far it is; by default on a terminal that `rich` can write to.
+        Show how far it is; by default on a terminal.
 
     Returns
     -------
@@ -135,9 +135,14 @@ def compare(
     rows: list[Row] = []
     records: dict[tuple[str, str], RunRecord[ComparisonInfo]] = {}
     interrupted = False
-    with show_parts(progress, len(entries) * len(solvers)) as show:
+    runs = len(entries) * len(solvers)
+    with progress_bar(sys.stderr.isatty() if progress is None else progress) as bar:
         try:
             for entry in entries:
+
+                def show(title: str) -> None:
+                    bar(f"{title} ({len(rows)} of {runs} done)", len(rows) / runs)
+
                 for record in _run_all(entry, solvers, rules, folder, resume, show):
                     rows.append(Row.of(record))
                     if traces:
@@ -153,7 +158,7 @@ def _run_all(
     rules: Rules,
     folder: str | os.PathLike[str] | None,
     resume: bool,
-    show: Show,
+    show: Callable[[str], None],
 ) -> Iterator[RunRecord[ComparisonInfo]]:
     """The runs on one problem, which is made only if one of them is not finished yet."""
     start: Start | None = None

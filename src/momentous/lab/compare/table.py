@@ -110,7 +110,7 @@ class Row(Conditions):
 
 @dataclass(frozen=True)
 class Comparison:
-    """What `compare` found: one row per problem and solver.
+    """The table of `compare`: one row per problem and solver.
 
     ``pandas.DataFrame(comparison.rows)`` is a data frame; ``records`` has the `RunRecord` of every
     (problem, method), where they were kept.

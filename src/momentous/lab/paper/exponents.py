@@ -10,7 +10,7 @@ that it has seen.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from momentous import methods
 from momentous.api import minimize
 from momentous.core.method import Method
 from momentous.lab.paper.results import Growth
-from momentous.lab.progress import OnPart, announce_each, ignore_part
 from momentous.testbed import Problem, nested_chain
 
 MUS = (0.0025, 0.0013, 0.0007, 0.00036, 0.0002, 0.0001)
@@ -29,9 +28,21 @@ theory would need a theta above the 1/10 that Theorem 4 allows, whatever the tol
 MOST_ITERATIONS = 1_000_000
 
 
-def growth_with_difficulty(
-    length: int = 3, mus: Sequence[float] = MUS, *, on_part: OnPart = ignore_part
-) -> list[Growth]:
+Run = tuple[str, Method, Problem, float]
+"""The name of a method, the method, a chain and its mu."""
+
+
+def growth_parts(length: int = 3, mus: Sequence[float] = MUS) -> list[tuple[str, Run]]:
+    """All methods on chains with so many potentials, each with its title."""
+    chains = [nested_chain(length, mu) for mu in mus]
+    return [
+        (f"{name} at mu = {mu:g}", (name, method, problem, mu))
+        for mu, problem in zip(mus, chains, strict=True)
+        for name, method in growth_methods(problem).items()
+    ]
+
+
+def growth_with_difficulty(runs: Iterable[Run]) -> list[Growth]:
     """Gradients until the gradient norm is mu/4 on nested chains, with the exponent fitted to them.
 
     Theory gives the exponent 1 for gradient descent and 1/2 for RAGD, RHB, AdaRAGD and AdaRHB with
@@ -39,26 +50,14 @@ def growth_with_difficulty(
     constants the paper's AdaRAGD and AdaRHB keep theta at 0.01, for which no better exponent than 1
     is proven.
     All these belong to upper bounds: counts far below theirs on easy chains may rise more steeply.
-    No method whose iterates stay in the span of gradients gets by with fewer than
-    `fewest_gradients`.
-
-    The chains have so many potentials.  There is one `Growth` for each method; NaN stands for a run
-    that did not get there.  ``on_part`` as in `theorem_table`.
+    There is one `Growth` for each method; NaN stands for a run that did not get there.
     """
-    chains = [nested_chain(length, mu) for mu in mus]
-    counted: dict[str, list[float]] = {}
-    parts = [
-        (f"{name} at mu = {mu:g}", (name, method, problem, mu))
-        for mu, problem in zip(mus, chains, strict=True)
-        for name, method in growth_methods(problem).items()
-    ]
-    for name, method, problem, mu in announce_each(on_part, parts):
-        counted.setdefault(name, []).append(gradients_to(problem, method, mu / 4))
-    inverse = [1 / mu for mu in mus]
-    return [
-        Growth(name, inverse, gradients, fitted_exponent(inverse, gradients))
-        for name, gradients in counted.items()
-    ]
+    found: dict[str, tuple[list[float], list[float]]] = {}
+    for name, method, problem, mu in runs:
+        inverse, gradients = found.setdefault(name, ([], []))
+        inverse.append(1 / mu)
+        gradients.append(gradients_to(problem, method, mu / 4))
+    return [Growth(name, *counted, fitted_exponent(*counted)) for name, counted in found.items()]
 
 
 def growth_methods(problem: Problem) -> dict[str, Method]:
@@ -85,14 +84,6 @@ def gradients_to(problem: Problem, method: Method, tol: float) -> float:
         max_iterations=MOST_ITERATIONS, trace=False,
     )  # fmt: skip
     return float(result.njev) if result.grad_norm <= tol else math.nan
-
-
-def fewest_gradients(length: int, mu: float) -> int:
-    """(m + 1)(T - 1): what a method needs whose iterates stay in the span of the gradients seen.
-
-    With fewer it knows nothing of the last coordinates, and the norm is above mu/4.
-    """
-    return (nested_chain(length, mu).dimension - 1) // length * (length - 1)
 
 
 def fitted_exponent(inverse_mu: Sequence[float], gradients: Sequence[float]) -> float:

@@ -6,19 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 
 from momentous.api import minimize
-from momentous.core.checkpoint import Checkpoint, CheckpointError, RunState
+from momentous.core.checkpoint import Checkpoint, CheckpointError
 from momentous.core.checkpoint import load as load_checkpoint
 from momentous.core.loop import IntermediateResult
 from momentous.core.method import Method
 from momentous.core.result import Result, Trace
 from momentous.core.status import Status
 from momentous.io.atomic import previous_path
-from momentous.io.types import Floats
 from momentous.lab.paper.methods import PaperMethod
 from momentous.lab.paper.problems import CPU, PROBLEMS, PaperProblem
 from momentous.lab.record import (
@@ -39,8 +37,6 @@ OUR_PROFILE = "ours"  # the parameters of solvers that the paper does not compar
 
 OnIteration = Callable[[int, float, float], None]
 """(iteration, objective, gradient norm), after every one."""
-
-Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -111,7 +107,7 @@ class Task:
     step_size: float
     iterations: int
     step_from: str = "tuned"
-    trial: bool = False  # of a step size: runs to the end can be extended
+    trial: bool = False  # of a step size: runs to the end can be extended, and are saved
 
     @cached_property
     def instance(self) -> Method:
@@ -137,17 +133,6 @@ class Task:
         return path_of_run(folder, name, settings)
 
 
-@dataclass
-class TrialCheckpoint(Checkpoint):
-    """Of a trial nothing is kept once it is over: on a GPU writing it would take longer."""
-
-    iterations: int = 0  # of the whole trial
-
-    def save(self, state: RunState) -> None:
-        if state.progress.nit < self.iterations:
-            super().save(state)
-
-
 def run_task(task: Task, folder: Path, on_iteration: OnIteration | None = None) -> PaperRun:
     """The run of a task: from its file, or from its checkpoint to its end, or from its start.
 
@@ -160,14 +145,17 @@ def run_task(task: Task, folder: Path, on_iteration: OnIteration | None = None) 
     if run is None or (
         run.info.iterations < task.iterations and run.status is Ended.MAX_ITERATIONS
     ):
-        result, interrupted = _minimize(task, _checkpoint_path(path), on_iteration)
-        if result.status is Status.INTERRUPTED:
-            raise KeyboardInterrupt
+        interrupt: KeyboardInterrupt | None = None
+        try:
+            result = _minimize(task, _checkpoint_path(path), on_iteration)
+        except KeyboardInterrupt as stop:
+            found = getattr(stop, "result", None)
+            if found is None or found.status is Status.INTERRUPTED:
+                raise
+            result, interrupt = found, stop  # the run was over anyway: but there are more to come
         run = _as_record(task, result).save(path)
-        if interrupted:  # when the run was over anyway: but there are more to come
-            raise KeyboardInterrupt
-    if task.trial:
-        remove_checkpoint(run)
+        if interrupt is not None:
+            raise interrupt
     return run
 
 
@@ -190,16 +178,11 @@ def _checkpoint_path(path: Path) -> Path:
     return path.with_suffix(".checkpoint")
 
 
-def _minimize(
-    task: Task, checkpoint: Path, on_iteration: OnIteration | None
-) -> tuple[Result, bool]:
-    """The run, and whether Ctrl-C was pressed on the way."""
-    problem, interrupted = task.problem, False
+def _minimize(task: Task, checkpoint: Path, on_iteration: OnIteration | None) -> Result:
+    problem = task.problem
     resume = _readable_checkpoint(checkpoint)  # removes what cannot be read
-    if task.trial:
-        saved: Checkpoint = TrialCheckpoint(checkpoint, SAVE_EVERY, iterations=task.iterations)
-    else:
-        saved = Checkpoint(checkpoint, SAVE_EVERY)
+    # A trial is short, and on a GPU writing a checkpoint takes longer.
+    saved = None if task.trial else Checkpoint(checkpoint, SAVE_EVERY)
     limit = task.limit(problem.value(problem.start()))
 
     def observe(intermediate_result: IntermediateResult) -> bool:
@@ -209,27 +192,13 @@ def _minimize(
             on_iteration(step.nit, fun, step.grad_norm)
         return not fun <= limit
 
-    def watched(function: Callable[[Floats], Found]) -> Callable[[Floats], Found]:
-        """Remember that Ctrl-C came during a call: a run at its end takes no notice of it."""
-
-        def called(x: Floats) -> Found:
-            try:
-                return function(x)
-            except KeyboardInterrupt:
-                nonlocal interrupted
-                interrupted = True
-                raise
-
-        return called
-
     # Too long a step overflows before it is noticed, which is what a trial is for.
     with np.errstate(all="ignore"):
-        result = minimize(
-            watched(problem.value), problem.start(), jac=watched(problem.gradient),
-            method=task.instance, tol=0.0, max_iterations=task.iterations, trace=Trace(values=True),
-            checkpoint=saved, callback=observe, resume=resume, interrupts="return",
+        return minimize(
+            problem.value, problem.start(), jac=problem.gradient, method=task.instance, tol=0.0,
+            max_iterations=task.iterations, trace=Trace(values=True), checkpoint=saved,
+            callback=observe, resume=resume,
         )  # fmt: skip
-    return result, interrupted
 
 
 def _readable_checkpoint(checkpoint: Path) -> Path | None:

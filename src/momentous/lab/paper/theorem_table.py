@@ -8,7 +8,7 @@ such that it is not.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -16,27 +16,22 @@ import numpy as np
 from momentous import testbed
 from momentous.lab.paper.bounds import check_adaptive, check_fixed, check_guessed, second_order
 from momentous.lab.paper.results import Bound
-from momentous.lab.progress import OnPart, announce_each, ignore_part
 from momentous.methods.restarted import RAGD, RHB, AdaRAGD, AdaRHB
 from momentous.methods.restarted.adaptive_radius import AdaptiveRadius
 from momentous.methods.restarted.fixed_radius import FixedRadius
 from momentous.testbed import Problem
 
-Part = tuple[str, Callable[[], list[Bound]]]
+Measure = Callable[[], list[Bound]]
+Part = tuple[str, Measure]
+"""A title, and what measures."""
 
 
-def theorem_table(
-    parts: Sequence[Part] | None = None, *, on_part: OnPart = ignore_part
-) -> list[Bound]:
-    """Every quantity that the parts measure, in their order; by default `all_parts`.
+def theorem_table(measures: Iterable[Measure]) -> list[Bound]:
+    """Every quantity that the parts measure, in their order.
 
-    An infinite ``measured`` is that of a run that did not end by its own rule.  ``on_part(done,
-    total, title)``: so many of the parts are done, that one comes next.
+    An infinite ``measured`` is that of a run that did not end by its own rule.
     """
-    bounds: list[Bound] = []
-    for measure in announce_each(on_part, all_parts() if parts is None else parts):
-        bounds += measure()
-    return bounds
+    return [bound for measure in measures for bound in measure()]
 
 
 def all_parts() -> list[Part]:

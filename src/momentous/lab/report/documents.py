@@ -126,13 +126,12 @@ def write_page(
 
 
 def write_account(
-    study: Study, path: Path, command: str, opening: str = "",
-    pictures: dict[str, Path] | None = None,
-) -> None:  # fmt: skip
+    study: Study, path: Path, command: str, pictures: dict[str, Path] | None = None
+) -> None:
     """Write the account, all of whose numbers and sentences come from the study.
 
     Pictures are named as by `draw_pictures`; by default they are drawn, in the folder of the same
-    name.  The command is what made the account; the opening holds paragraphs to begin with.
+    name.  The command is what made the account.
     """
     if pictures is None:
         pictures = draw_pictures(study, path.with_suffix(""), ("png",))
@@ -144,7 +143,6 @@ def write_account(
         "account.md",
         **_facts(study),
         command=command,
-        opening=opening.strip(),
         subjects=SUBJECTS,
         links={name: _relative(picture, path) for name, picture in pictures.items()},
         statements=statements,

@@ -207,7 +207,7 @@ Class = TypeVar("Class", bound=type[Loss])
 
 
 def register_loss(loss: Class) -> Class:
-    """Make a loss known by its name; can be used as a decorator."""
+    """Register a loss by its name; also a decorator."""
     if not (isinstance(loss, type) and issubclass(loss, Loss)):
         raise TypeError(f"expected a subclass of Loss, not {loss!r}")
     if loss.dense_weight and not loss.quadratic:

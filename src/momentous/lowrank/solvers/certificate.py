@@ -88,7 +88,7 @@ TINY = 1e-300
 
 
 class Verdict(enum.Enum):
-    """What is known about a fit."""
+    """The verdict on a fit."""
 
     GLOBAL = "global"
     NOT_GLOBAL = "not global"
