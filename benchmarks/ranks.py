@@ -64,16 +64,18 @@ def serve() -> None:
             data = ratings[twin, dtype]
             sweep = ALSSweep(data, rank, RIDGE, threads)
             V = np.random.default_rng(0).standard_normal((data.shape[1], rank)) / 10
+            V = V.astype(dtype)
+            half = sweep.objective.half_sweep
             for _ in range(3):
-                U, _ = sweep.rows(V)
-                V, _ = sweep.columns(U)
+                U, _ = half(0, None, V)
+                V, _ = half(1, None, U)
             ready = {line: (sweep, U, V, count)}
         sweep, U, V, count = ready[line]
         half = sweep.objective.half_sweep
 
-        def exact(sweep: Any = sweep, U: Any = U, V: Any = V) -> None:
-            sweep.rows(V)
-            sweep.columns(U)
+        def exact(half: Any = half, U: Any = U, V: Any = V) -> None:
+            half(0, None, V)
+            half(1, None, U)
 
         def by_steps(half: Any = half, U: Any = U, V: Any = V, count: int = count) -> None:
             half(0, U, V, steps=count)

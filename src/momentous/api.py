@@ -31,7 +31,7 @@ from momentous.core.oracle import Oracle
 from momentous.core.penalties import enter_domain, membership, read_penalty, refuse_both
 from momentous.core.result import Result, StartError, Trace
 from momentous.core.sources import Jac, MapSource, function_source
-from momentous.core.space import Array, Inner, Space
+from momentous.core.space import Array, Space
 from momentous.core.stopping import (
     Criterion,
     Evaluations,
@@ -134,7 +134,6 @@ def iterate(
     rng: int | np.random.Generator | None = None,
     trace: bool | Trace = True,
     interrupts: Literal["raise", "return"] = "raise",
-    inner: Inner | None = None,
     ranks: RanksArgument = None,
     check_gradient: bool = False,
     penalty: object = None,
@@ -165,7 +164,7 @@ def iterate(
     layout = Layout() if ranks is None else layout_of(ranks)
     with layout.announced():
         start = layout.start(x0)
-        space = layout.space(start, inner)
+        space = layout.space(start)
         if penalty is not None:
             start = _add_penalty(penalty, bounds, ranks, space, start)
             bounds = getattr(penalty, "bounds", None)
@@ -213,11 +212,6 @@ def _enter_box(bounds: Unchecked, space: Space, start: Array, counts: bool) -> A
     space.box = read_bounds(bounds, space)
     if space.box is None:
         return start
-    if space.has_own_inner:  # x - P(x - g) is 0 elsewhere in another metric
-        raise ValueError(
-            "bounds= and inner= cannot be given together: the projection onto the box is that of "
-            "the sum of products; where x is spread over processes pass ranks='variables'"
-        )
     inside = space.box.clip(space, start)
     rounding = 4.0 * space.rounding
     if counts and space.dot(lambda xp, x, y: _apart(xp, x, y, rounding), start, inside) > 0.0:
@@ -359,8 +353,6 @@ def minimize(*args: Unchecked, **keywords: Unchecked) -> Result:
         What Ctrl-C does.  "raise": the run ends, is saved, and ``KeyboardInterrupt`` is raised with
         the best point so far in its attribute ``result``, so that a script does not go on with its
         next run.  "return": the result is returned, with ``Status.INTERRUPTED``.
-    inner : callable, optional
-        ``inner(a, b) -> float`` in place of the sum of products.
     ranks : {"data", "variables"}, optional
         The program runs as several processes (under torchrun, mpirun, ...; docs/cluster.md), and
         either every one has x and its share of the data, and ``fun`` and ``jac`` give its part of
@@ -377,8 +369,7 @@ def minimize(*args: Unchecked, **keywords: Unchecked) -> Result:
         two numbers is refused: it could be two pairs).  ``fun`` is never evaluated outside, by
         differences neither; l = u fixes a variable; an x0 outside is moved inside, with a warning.
         ``tol`` is then compared with the norm of x - P(x - g), P the projection onto the box.
-        Methods that keep to bounds: "auto", "lbfgs", "gd", "ada-ragd", "ada-rhb".  Not together
-        with ``inner``.
+        Methods that keep to bounds: "auto", "lbfgs", "gd", "ada-ragd", "ada-rhb".
     penalty : optional
         A simple convex term h that is added to ``fun``: ``L1(weight)``, ``ElasticNet``,
         ``GroupL2``, ``NonNegative``, ``Box``, ``Simplex``, ``Ball``, or an object with ``value(x)``
@@ -386,7 +377,7 @@ def minimize(*args: Unchecked, **keywords: Unchecked) -> Result:
         where h is finite.  ``tol`` is then compared with the norm of x - prox(x - g, 1), g the
         gradient of ``fun`` (with the ridge of an elastic net).  An x0 where h is infinite is moved
         to prox(x0, 1), with a warning.  Methods that take one: "auto", "lbfgs", "gd"; not together
-        with ``bounds``, ``inner`` or ``ranks``.
+        with ``bounds`` or ``ranks``.
     options : dict, optional
         Any of these keywords, or SciPy's options: ``maxiter``, ``gtol`` (in the Euclidean norm),
         ``ftol``, ``xtol``, ``maxfun``, ``disp``, ``maxcor``, ``finite_diff_rel_step``, ``workers``
@@ -463,7 +454,6 @@ def accelerate(
     checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
     trace: bool | Trace = True,
     interrupts: Literal["raise", "return"] = "raise",
-    inner: Inner | None = None,
     ranks: RanksArgument = None,
     feasible: object = None,
     **parameters: object,
@@ -502,7 +492,7 @@ def accelerate(
         Further parameters of ``DescentMap``: ``value_tol``, ``initial_radius``, ...; ``disp``,
         ``verbose`` and ``progress`` as for :func:`minimize`.
     x0, args, resume, max_iterations, max_evaluations, max_time, target, stop, callback, checkpoint
-        These, ``trace``, ``interrupts`` and ``inner`` are as for :func:`minimize`; read "residual"
+        These, ``trace`` and ``interrupts`` are as for :func:`minimize`; read "residual"
         for "gradient".
     ranks : {"data", "variables"}, optional
         As for :func:`minimize`; with "data" ``step`` gives the same on every rank (it adds up over
@@ -539,7 +529,7 @@ def accelerate(
     asked = take(parameters)
     with layout.announced():
         start = layout.start(x0)
-        space = layout.space(start, inner)
+        space = layout.space(start)
         saved = None if resume is None else load(resume, space)
         if restart is not None or (saved is None and value is None):
             parameters["restart"] = restart or "gradient"

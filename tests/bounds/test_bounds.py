@@ -395,11 +395,6 @@ def test_check_gradient_sees_every_entry_from_a_vertex(seed):
                  jac=True, bounds=(0, 1), check_gradient=True)  # fmt: skip
 
 
-def test_bounds_in_another_metric_are_refused():
-    with pytest.raises(ValueError, match="bounds= and inner= cannot be given together"):
-        minimize(lambda x: (x @ x, 2 * x), [1.0], jac=True, bounds=(0, 1), inner=np.dot)
-
-
 def test_methods_without_bounds_name_those_with():
     for name in sorted(set(REGISTRY) - set(TAKE_BOUNDS) - {"safeguarded"}):
         needed = dict.fromkeys(REGISTRY[name].requires, 1.0)

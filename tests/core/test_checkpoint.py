@@ -146,18 +146,6 @@ def test_numpy_numbers_as_parameters_go_on_bit_for_bit(method, dtype, path):
         assert_same(again, whole)
 
 
-def test_numpy_numbers_from_the_inner_product_do_not_hinder(library, path):
-    def inner(a, b):
-        return np.vdot(library.numpy(a), library.numpy(b))  # a numpy.float64
-
-    x0 = library.array(WAVES.start)
-    for method in (METHODS[0], METHODS[2]):
-        whole = run(method, "fused", x0, inner=inner, max_iterations=20)
-        run(method, "fused", x0, inner=inner, max_iterations=5, checkpoint=path)
-        again = run(method, "fused", x0, inner=inner, max_iterations=20, resume=path)
-        assert_same(again, whole, library)
-
-
 def test_the_method_need_not_be_named_again(method, path):
     whole = run(method)
     run(method, max_iterations=10, checkpoint=path)

@@ -347,7 +347,6 @@ def test_a_whole_number_beyond_all_floats_is_infinity():
     [
         ({"tol": np.array([1e-5])}, r"tol=array\(\[1.e-05\]\) must be a number >= 0"),
         ({"jac": np.ones(2)}, r"jac=array\(\[1., 1.\]\) is not understood"),
-        ({"inner": 3}, r"inner=3 must be a function"),
     ],
 )
 def test_an_option_of_the_wrong_kind_is_refused_by_name(option, words):

@@ -118,7 +118,7 @@ def test_sums_are_added_up_over_ranks_in_one_go(
         calls.append(len(sums))
         return 2 * sums
 
-    monkeypatch.setattr(loop, "Space", lambda x, inner: Space(x, inner, total))
+    monkeypatch.setattr(loop, "Space", lambda x: Space(x, total))
     shard = minimize(lambda x: (2 * both(x)[0], both(x)[1]), np.ones(300), jac=True, method=method,
                      tol=1e-4, max_iterations=30)  # fmt: skip
     monkeypatch.setattr(loop, "Space", Space)

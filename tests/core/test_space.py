@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from helpers import LIBRARIES, METHODS, Waves, fingerprint
-from momentous import Status, iterate, minimize, testbed
+from momentous import Status, iterate, minimize
+from momentous.core import loop
 from momentous.core.blocks import BLOCK
 from momentous.core.space import Space
 
@@ -399,62 +400,19 @@ def test_arithmetic_on_large_arrays_is_that_on_small_ones(size, dtype):
         assert np.allclose(space.combination(x, weight, y), x + weight * y, rtol=1e-5, atol=1e-5)
 
 
-# --- the replaceable inner product ----------------------------------------------------------------
-
-
-def halves(a, b):
-    a, b = np.ravel(a), np.ravel(b)
-    middle = a.size // 3
-    return float(np.dot(a[:middle], b[:middle])) + float(np.dot(a[middle:], b[middle:]))
-
-
-PROBLEMS = [
-    testbed.nested_chain(4, 0.03),
-    testbed.robust_regression(),
-    testbed.separable("cosine"),
-]
-
-
-@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda p: p.name)
-def test_an_inner_product_over_two_halves_gives_the_same_trajectory(method, problem):
-    # The adaptive methods too are given L: the step that they find by themselves is a quotient of
-    # norms, and one rounding in it is enough for another trajectory in the long run.
-    options = {"gradient_lipschitz": problem.gradient_lipschitz} | method.plain(problem)
-    options |= {"jac": True, "tol": 1e-3, "max_iterations": 1000}
-    whole = minimize(problem.value_and_gradient, problem.start, **options)
-    split = minimize(problem.value_and_gradient, problem.start, inner=halves, **options)
-    assert whole.nit > 10
-    assert np.array_equal(split.x, whole.x)
-    assert (split.nit, split.nfev, split.njev) == (whole.nit, whole.nfev, whole.njev)
-    assert decisions(split) == decisions(whole)
+# --- sums over ranks ------------------------------------------------------------------------------
 
 
 def decisions(result):
     return [(nit, event.kind) for nit, event in result.trace.events]
 
 
-def test_with_parameters_by_hand_the_split_trajectory_is_the_same_bit_for_bit(method):
-    options = method.eventful | {"jac": True}
-    whole = minimize(WAVES.both, WAVES.start, **options)
-    split = minimize(WAVES.both, WAVES.start, inner=halves, **options)
-    assert np.array_equal(split.x, whole.x)
-    assert np.array_equal(split.trace["fun"], whole.trace["fun"], equal_nan=True)
-    assert decisions(split) == decisions(whole)
+def add_up(monkeypatch, total):
+    """Let runs be those of one rank, whose sums these are over all of them."""
+    monkeypatch.setattr(loop, "Space", lambda x: Space(x, total))
 
 
-def test_an_inner_product_may_return_a_numpy_number(method):
-    options = method.eventful | {"jac": True}
-    result = minimize(WAVES.both, WAVES.start, inner=lambda a, b: np.vdot(a, b), **options)
-    assert type(result.grad_norm) is float
-    assert result.status is minimize(WAVES.both, WAVES.start, **options).status
-
-
-def scaled(factor):
-    """The inner product of a metric: all lengths are sqrt(factor) times as long."""
-    return lambda a, b: factor * float(np.vdot(a, b))
-
-
-def test_every_length_goes_through_the_inner_product(method):
+def test_every_length_goes_through_the_sum_over_ranks(method, monkeypatch):
     """With all lengths doubled, radii and tolerances doubled too give the same run."""
     factor = 2.0
     options = method.eventful | {"jac": True}
@@ -463,25 +421,27 @@ def test_every_length_goes_through_the_inner_product(method):
     for name in ("radius", "initial_radius", "tol", "perturbation"):
         if name in stretched:
             stretched[name] *= factor
-    result = minimize(WAVES.both, WAVES.start, inner=scaled(factor**2), **stretched)
+    add_up(monkeypatch, lambda sums: factor**2 * sums)
+    result = minimize(WAVES.both, WAVES.start, **stretched)
     assert np.allclose(result.x, plain.x, rtol=1e-12)
     assert result.nit == plain.nit
     assert result.restarts == plain.restarts
     assert np.allclose(result.trace["grad_norm"], factor * plain.trace["grad_norm"], rtol=1e-9)
 
 
-def test_a_perturbation_is_as_long_as_the_inner_product_says():
+def test_a_perturbation_is_as_long_as_the_sum_over_ranks_says(monkeypatch):
+    add_up(monkeypatch, lambda sums: 100.0 * sums)
     options = {"jac": True, "max_iterations": 1, "perturbation": 1e-2, "method": "perturbed-ragd",
                "step_size": 0.005, "momentum": 0.9, "radius": 1.0, "epoch_length": 12}  # fmt: skip
     lengths = []
     for seed in range(20):
-        run = iterate(WAVES.both, np.zeros(3), inner=scaled(100.0), rng=seed, **options)
+        run = iterate(WAVES.both, np.zeros(3), rng=seed, **options)
         moved = run.memory.epoch.start
         lengths.append(10.0 * np.linalg.norm(moved))
     assert 0.5e-2 < max(lengths) <= 1e-2 * (1 + 1e-12)
 
 
-def test_no_length_is_computed_behind_the_inner_product_s_back(method):
+def test_no_length_is_computed_on_one_rank_alone(method, monkeypatch):
     """On one shard of two, the other holding the same numbers, the run is that of the whole."""
     twice = Waves(6)
     options = method.eventful | {"jac": True}
@@ -489,29 +449,12 @@ def test_no_length_is_computed_behind_the_inner_product_s_back(method):
     if method.name == "perturbed-ragd":
         pytest.skip("random displacements of the shards differ")
     whole = minimize(twice.both, np.tile(WAVES.start, 2), **options)
-    shard = minimize(
-        lambda x: (2 * WAVES.value(x), WAVES.gradient(x)),
-        WAVES.start,
-        inner=lambda a, b: 2 * float(np.vdot(a, b)),
-        **options,
-    )
+    add_up(monkeypatch, lambda sums: 2.0 * sums)
+    shard = minimize(lambda x: (2 * WAVES.value(x), WAVES.gradient(x)), WAVES.start, **options)
     assert np.allclose(np.tile(shard.x, 2), whole.x, rtol=1e-12, atol=1e-14)
     assert shard.nit == whole.nit
     assert shard.restarts == whole.restarts
     assert shard.grad_norm == pytest.approx(whole.grad_norm, rel=1e-9)
-
-
-def test_the_inner_product_is_given_arrays_of_the_space(library):
-    kinds = set()
-
-    def inner(a, b):
-        for array in (a, b):
-            kinds.add((isinstance(array, library.array_type), tuple(array.shape)))
-        return float(library.xp.sum(a * b))
-
-    x0 = library.array(WAVES.start)
-    minimize(WAVES.both, x0, jac=True, inner=inner, max_iterations=20, method="ada-rhb")
-    assert kinds == {(True, (3,))}
 
 
 def test_spaces_describe_themselves(library_and_dtype):

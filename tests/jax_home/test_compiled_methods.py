@@ -287,3 +287,22 @@ def test_a_start_without_a_gradient_is_complete_in_compiled_code(name):
     found = home.solve(lambda x: jnp.sum(x**2), jnp.zeros(3), method=name, tol=-1.0)
     assert Status(int(found.status)) is Status.COMPLETED
     assert found.x.tolist() == [0.0, 0.0, 0.0]
+
+
+def test_a_branch_in_lanes_changes_no_other_lane():
+    """Also where it returns what other cases have made, within it or before it."""
+
+    def run(x):
+        m = Compiled(x, jax.random.key(0), lanes=True)
+        record = x, 10.0 * x
+        within = m.case(
+            record,
+            (x > 1.0, lambda: m.case(record, (x > 2.0, lambda: (2.0 * x, record[1])))),
+            otherwise=lambda: (record[0], -x),
+        )
+        made_before = m.case(record, (x > 0.0, lambda: (x + 1.0, record[1])))
+        return *within, *m.case(record, (x > 2.0, lambda: made_before))
+
+    found = jax.vmap(run)(jnp.asarray([0.5, 1.5, 2.5]))
+    expected = [[0.5, 1.5, 5.0], [-0.5, 15.0, 25.0], [0.5, 1.5, 3.5], [5.0, 15.0, 25.0]]
+    assert np.asarray(found).tolist() == expected

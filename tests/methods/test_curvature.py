@@ -125,8 +125,8 @@ def test_the_model_is_least_on_a_face(kind, held):
 def test_a_stored_memory_has_the_same_bits(kind):
     d = 11
     samples, _ = walk(d, 13)
-    own = (lambda a, b: float(a @ b)) if kind.startswith("listed") else None
-    space = Space(samples[0].point, own)  # with an inner product of its own pairs are listed
+    spread = (lambda sums: sums) if kind.startswith("listed") else None
+    space = Space(samples[0].point, spread)  # pairs of a vector that is spread are listed
     curvature = empty_matrix(d) if kind == "whole" else KINDS[kind](d, 4)
     for k in (0, 2, 12):
         there = samples[k]

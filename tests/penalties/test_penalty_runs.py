@@ -323,8 +323,6 @@ def test_what_cannot_be_is_refused_in_words():
             GroupL2(1.0, groups)
     with pytest.raises(ValueError, match="it must keep both"):
         minimize(fun, x0, jac=True, penalty=Longer())
-    with pytest.raises(ValueError, match="inner="):
-        minimize(fun, x0, jac=True, penalty=L1(), inner=lambda a, b: float(a @ b))
     with pytest.warns(RuntimeWarning, match="infinite at x0: the run starts at prox"):
         assert minimize(fun, x0, jac=True, penalty=Simplex()).success
 

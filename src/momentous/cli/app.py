@@ -5,7 +5,6 @@ from typing import cast
 
 import click
 
-from momentous.cli.environment import PREFIX, name_variables
 from momentous.cli.terminal import report_errors
 from momentous.version import __version__
 
@@ -29,6 +28,7 @@ COMMANDS = {
 }
 OF_MODEL = ("evaluate", "predict", "recommend", "similar", "explain", "fold-in")
 
+PREFIX = "MOMENTOUS"  # of environment variables
 SETTINGS = {
     "help_option_names": ["-h", "--help"],
     "show_default": True,
@@ -77,3 +77,13 @@ class CommandTable(click.Group):
 @click.version_option(__version__, prog_name="momentous")
 def momentous(debug: bool) -> None:
     """Smooth nonconvex optimisation by accelerated methods with guarantees, and ratings."""
+
+
+def name_variables(command: click.Command, prefix: str) -> None:
+    """Let options be set under the names that are typed, also where the code has others."""
+    for option in command.params:
+        if isinstance(option, click.Option):
+            typed = max(option.opts, key=len).lstrip("-").replace("-", "_")
+            option.envvar = f"{prefix}_{typed}".upper()
+    for name, inner in getattr(command, "commands", {}).items():
+        name_variables(inner, f"{prefix}_{name}")

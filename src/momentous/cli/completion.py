@@ -3,8 +3,6 @@
 import click
 from click.shell_completion import get_completion_class
 
-from momentous.cli.environment import PREFIX
-
 
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
@@ -14,7 +12,7 @@ def command(shell: str) -> None:
     bash: eval "$(momentous completion bash)" in ~/.bashrc.  zsh: the same in ~/.zshrc.  fish:
     momentous completion fish > ~/.config/fish/completions/momentous.fish
     """
-    from momentous.cli.app import momentous
+    from momentous.cli.app import PREFIX, momentous
 
     kind = get_completion_class(shell)
     assert kind is not None

@@ -146,6 +146,4 @@ def _norm_problem(space: Space, sample: Sample, noun: str) -> str:
                 f"prox(x0 - g, 1) of penalty={space.penalty.given!r}, g the gradient at x0, is not "
                 "finite; correct its prox"
             )
-    if space.has_own_inner and not (square := space.inner(gradient, gradient)) >= 0.0:
-        return f"inner(g, g) is {square:.6g} for the {noun} g at x0; it must be >= 0: correct inner"
     return f"the norm of the {noun} at x0 overflows; rescale the objective"

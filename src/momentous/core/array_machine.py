@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 
-from momentous.core.machine import Ask, Branch, Numbers, R, Rule, Sample, Sums, Vectors
+from momentous.core.machine import Ask, BoxMachine, Numbers, R, Rule, Sample, Sums, Vectors
 from momentous.core.passes import GRADIENT, Pass
 from momentous.core.space import Array
 from momentous.core.status import RESTARTS, EventKind
@@ -18,31 +18,19 @@ Number: TypeAlias = Unchecked  # a number or a condition, or an array with one o
 KEPT = 1024
 
 
-class ArrayMachine:
+class ArrayMachine(BoxMachine):
     """Numbers, events, and vectors as arrays of a library; a machine adds branches and sums."""
 
     xp: Unchecked  # the array library
     device: Unchecked = None
     dtype: Unchecked  # of vectors
     wide: Unchecked  # dtype of numbers that decide something
-    rounding: float
     fuses, fused = False, True
+    box: Unchecked = None
     penalty: Unchecked = None
     spent: Number = 2  # as the driver says
     no_events = 0
     but = staticmethod(Numbers.but)
-
-    def case(self, record: R, *branches: Branch[R], otherwise: Callable[[], R] | None = None) -> R:
-        raise NotImplementedError
-
-    def where(self, condition: Number, a: Number, b: Number) -> Number:
-        raise NotImplementedError
-
-    def inner(self, a: Array, b: Array) -> Number:
-        raise NotImplementedError
-
-    def norm(self, a: Array) -> Number:
-        raise NotImplementedError
 
     def column(self, weight: Number) -> Number:
         """A number to be multiplied by the entries of a vector."""

@@ -10,14 +10,11 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from typing import Any
-from weakref import WeakKeyDictionary, ref
+from weakref import ref
 
 import numpy as np
 
-from momentous.core.jitted import is_jitted
-
-# What has been made of the user's jitted functions, by what in args is no array.
-_KNOWN: WeakKeyDictionary[Any, dict[Any, Any]] = WeakKeyDictionary()
+from momentous.core.jitted import is_jitted, kept
 
 
 class JaxPair:
@@ -73,15 +70,12 @@ class JaxPair:
         """What an earlier run with the same jitted function has compiled, or will now."""
         if not self._is_jitted:
             return None
-        kept = ref(self._fun)  # what is kept must not keep the function itself
-        known = _KNOWN.setdefault(self._fun, {})
         key = self._tree, tuple(map(type, self._others)), tuple(self._others)
         try:
-            if key not in known:
-                known[key] = self._made(kept)
-        except TypeError:  # something in args cannot be hashed
+            hash(key)
+        except TypeError:  # something in args
             return None
-        return known[key]
+        return kept(self._fun, key, lambda: self._made(ref(self._fun)))
 
     def _made(self, fun: Callable[[], Any]) -> Any:
         tree, others = self._tree, self._others

@@ -22,7 +22,6 @@ from momentous.core.checkpoint import Checkpoint, CheckpointError, Plain, RunSta
 from momentous.core.gradient_check import note_if_random
 from momentous.core.method import Method
 from momentous.core.oracle import NO_SAMPLE, BudgetSpentError, Oracle, Sample
-from momentous.core.record import shallow_copy
 from momentous.core.result import (
     OptimizeResultCompatible,
     Result,
@@ -30,7 +29,7 @@ from momentous.core.result import (
     interrupt_with,
 )
 from momentous.core.sources import Source
-from momentous.core.space import Array, Inner, Space, set_writable
+from momentous.core.space import Array, Space, set_writable
 from momentous.core.status import RESTARTS, Ending, Event, EventKind, Status, has_restart
 from momentous.core.step import Report, Step, UnderWay
 from momentous.core.stopping import (
@@ -81,7 +80,7 @@ class IntermediateResult(OptimizeResultCompatible):
         self.step_size: float = report.step_size
         self.events: tuple[Event, ...] = report.events
         self.memory: Unchecked = run.memory
-        self.report: Report = shallow_copy(report)  # the loop makes room in its own
+        self.report: Report = dataclasses.replace(report)  # the loop makes room in its own
 
     @property
     def jac(self) -> Array:
@@ -695,9 +694,9 @@ class Layout:
         """x0 as an array of our own."""
         return starting_point(x0)
 
-    def space(self, start: Array, inner: Inner | None = None) -> Space:
+    def space(self, start: Array) -> Space:
         """The space of x."""
-        return Space(start, inner)
+        return Space(start)
 
     def oracle(self, source: Source) -> Oracle:
         """The oracle of a function, or of a map."""

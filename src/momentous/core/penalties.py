@@ -389,10 +389,10 @@ def check_term(term: Any) -> None:
 def read_penalty(term: Any, space: Space, start: Array) -> Penalty:
     """The term that ``penalty=`` asks for, tried out at the start."""
     check_term(term)
-    if space.has_own_inner or space.is_part:
+    if space.is_part:
         raise ValueError(
-            "penalty= cannot be given together with inner= or ranks='variables': its proximal map "
-            "is that of the sum of products over all of x"
+            "penalty= cannot be given together with ranks='variables': its proximal map is that of "
+            "all of x"
         )
     there = term.prox(start, 1.0)
     shape = tuple(getattr(there, "shape", ()))

@@ -1,14 +1,13 @@
 """The vector space of x: its array library, dtype, device and shape, and the one inner product.
 
 Everything that decides something (a restart, a stop) is a sum over the entries of x, and every such
-sum goes through :attr:`Space.inner`, or with others at once through ``total``.  Replace one of the
-two and the methods run on vectors that are spread over ranks or shards.
+sum, alone or with others at once, goes through ``total``.  Replace it and the methods run on
+vectors that are spread over ranks or shards.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import math
 import sys
 from collections.abc import Callable, Sequence
@@ -40,13 +39,9 @@ class Space:
     ----------
     like : array
         A floating-point array; the space is the one it lives in.
-    inner : callable, optional
-        ``inner(a, b) -> float``, the sum of products of entries.  The default accumulates in
-        float64 whatever the dtype.
     total : callable, optional
         ``total(sums) -> sums`` for vectors that are spread over ranks: it adds up, over ranks, the
-        sums of products that one operation has made, in a short array of float64.  Without use
-        where ``inner`` is given.
+        sums of products that one operation has made, in a short array of float64.
     offset, dimension : int, optional
         Where this part of the vector begins, and how many entries there are on all ranks.
     """
@@ -54,14 +49,13 @@ class Space:
     __slots__ = (
         "_blocked", "_low_precision", "_passes", "_passes_in_blocks", "_pool", "_scratch",
         "_total", "_unused_count", "box", "counts_writes", "device", "dimension", "dtype", "flat",
-        "fuses", "has_own_inner", "inner", "is_part", "largest", "library", "machine", "offset",
+        "fuses", "inner", "is_part", "largest", "library", "machine", "offset",
         "penalty", "plain", "rounding", "shape", "size", "xp",
     )  # fmt: skip
 
     def __init__(
         self,
         like: Array,
-        inner: Inner | None = None,
         total: Total | None = None,
         *,
         offset: int = 0,
@@ -73,7 +67,7 @@ class Space:
         self.shape = tuple(like.shape)
         self.size = math.prod(self.shape)
         self.dimension = self.size if dimension is None else dimension
-        self.offset, self.is_part = offset, total is not None and inner is None
+        self.offset, self.is_part = offset, total is not None
         limits = self.xp.finfo(self.dtype)
         self.rounding = float(limits.eps) / 2  # unit roundoff u
         self.largest = float(limits.max)
@@ -87,10 +81,8 @@ class Space:
         # adds depends on the Python version and on debuggers: it is measured, in a call of the
         # same form.
         self._unused_count = _references([np.empty(0)], 0)
-        self.has_own_inner = inner is not None
-        self._total = total if inner is None else None
-        on_host = self.library is np.ndarray or inner is not None
-        self._passes = None if on_host else passes.device_passes(like)
+        self._total = total
+        self._passes = None if self.library is np.ndarray else passes.device_passes(like)
         # Is `compute` better than its parts one by one?
         self.fuses = self._passes is not None or self._total is not None
         # Long vectors in the memory of the host are handled block by block.
@@ -104,12 +96,10 @@ class Space:
             and self.size <= BLOCK
         )
         self.flat = self.plain and len(self.shape) == 1
-        self._passes_in_blocks = not self.has_own_inner and (
-            self._blocked or (self.plain and self.size > ROW)
-        )
+        self._passes_in_blocks = self._blocked or (self.plain and self.size > ROW)
         # PyTorch counts the writes into a tensor (but not in inference mode).
         self.counts_writes = array_api_compat.is_torch_array(like) and not like.is_inference()
-        self.inner: Inner = _default_inner(like)
+        self.inner: Inner = _local_inner(like)  # in float64 whatever the dtype
         if self.flat and 0 < self.size <= ROW:
             # SciPy's call of BLAS takes a fifth of the time of NumPy's for short vectors, checks
             # no flags (so it does not warn of overflow) and gives a float of Python's.
@@ -119,10 +109,6 @@ class Space:
         elif self._total is not None:
             local = self.inner
             self.inner = lambda a, b: self._totalled([local(a, b)])[0]
-        if inner is not None:
-            if not callable(inner):
-                raise TypeError(f"inner={inner!r} must be a function: inner(a, b) -> float")
-            self.inner = functools.partial(_product, inner)
 
     def compute(
         self,
@@ -146,7 +132,7 @@ class Space:
             sums, found = answer()
             return made, self._totalled(sums[skip:]), value if brought is None else found
         made, sums = self._compute_here(work, vectors, numbers, skip)
-        return made, tuple(sums) if self.has_own_inner else self._totalled(sums), value
+        return made, self._totalled(sums), value
 
     def _compute_here(
         self, work: Pass, vectors: Sequence[Array], numbers: Sequence[float], skip: int = 0
@@ -161,7 +147,7 @@ class Space:
             made, products = work.formula(*vectors, *numbers)
             if self.library is np.ndarray and not self.shape:  # NumPy makes numbers of 0-d arrays
                 made = tuple([np.asarray(a) for a in made])
-            inner = self.inner if self.has_own_inner else _default_inner(vectors[0])
+            inner = _local_inner(vectors[0])
             return made, [inner(a, b) for a, b in products[skip:]]
 
     def start(
@@ -218,7 +204,7 @@ class Space:
 
     def dot(self, formula: Callable[..., tuple[Array, Array]], *vectors: Array) -> float:
         """The inner product of the two vectors that the formula makes, entry by entry."""
-        long = self.library is np.ndarray and self.size > ROW and not self.has_own_inner
+        long = self.library is np.ndarray and self.size > ROW
         if long and self.dtype == np.float64:
             return self._totalled([blocks.dot(formula, vectors)])[0]
         return self.inner(*formula(self.xp, *vectors))
@@ -414,16 +400,7 @@ def set_writable(a: Array, writable: bool) -> None:
         a.setflags(write=writable)  # less than half the time of `flags.writeable =`
 
 
-def _product(inner: Inner, a: Array, b: Array) -> float:
-    """The user's inner product, as a number."""
-    found = inner(a, b)
-    try:
-        return float(found)
-    except (TypeError, ValueError):
-        raise TypeError(f"inner returned {found!r}; it must return one real number") from None
-
-
-def _default_inner(like: Array) -> Inner:
+def _local_inner(like: Array) -> Inner:
     if isinstance(like, np.ndarray):
         return blocks.inner
     on_host = "cpu" in str(array_api_compat.device(like)).lower()  # also TFRT_CPU_0, CPU_DEVICE

@@ -24,7 +24,7 @@ from momentous.core.method import Method
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.result import Result
 from momentous.core.sources import Answer, Source, Wrapped
-from momentous.core.space import Array, Inner, Space
+from momentous.core.space import Array, Space
 from momentous.core.stopping import AnyOf, Criterion, WallTime, flatten, leaves
 from momentous.distributed.agreement import Agreement
 from momentous.distributed.find import find
@@ -102,9 +102,7 @@ class Variables(Data):
         require_same(self.ranks, {"x0": f"dtype {start.dtype}"})
         return start
 
-    def space(self, start: Array, inner: Inner | None = None) -> Space:
-        if inner is not None:
-            raise ValueError("inner= and ranks='variables' both say how to add up over ranks")
+    def space(self, start: Array) -> Space:
         sizes = self.ranks.row_counts(math.prod(start.shape))
         return Space(
             start,

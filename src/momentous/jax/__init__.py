@@ -12,7 +12,8 @@ from momentous.io.optional import require
 
 require("jax", "jax", "momentous.jax")
 
-from momentous.jax.compiled import Solution, solve  # noqa: E402
+from momentous.jax.compiled import solve  # noqa: E402
+from momentous.jax.driver import Solution  # noqa: E402
 from momentous.jax.pytrees import iterate, minimize  # noqa: E402
 from momentous.methods.registry import rules  # noqa: E402
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,34 +14,12 @@ from jax.extend.core import jaxpr_as_fun
 from momentous.core.box import Box, Sides
 from momentous.core.method import DEFAULT_TOLERANCE, Method
 from momentous.core.penalties import refuse_both
-from momentous.core.status import Status
-from momentous.jax.driver import Driver, Function
+from momentous.jax.driver import Driver, Function, Solution
 from momentous.jax.flat import Flat, Tree, value_and_aux
 from momentous.jax.implicit import at_bounds, change_of_solution, changes, no_change
 from momentous.jax.machine import number
 from momentous.jax.penalties import CompiledPenalty, as_argument
 from momentous.methods.registry import in_box, method_class
-
-
-class Solution(NamedTuple):
-    """What `solve` returns: arrays, so that it can be vmapped and used in compiled code."""
-
-    x: Tree  # the solution, with the structure, shapes and dtypes of x0
-    fun: jax.Array  # f(x)
-    grad_norm: jax.Array  # the Euclidean norm of the gradient there, NaN where a run has failed and
-    # returns a point that it had accepted before
-    aux: Any  # what fun has brought along at x (``has_aux=True``)
-    success: jax.Array
-    status: jax.Array  # a `momentous.Status`, as an integer
-    nit: jax.Array  # iterations as `momentous.minimize` counts them
-    nfev: jax.Array  # values
-    njev: jax.Array  # gradients: every evaluation brings both
-    restarts: jax.Array
-
-    @property
-    def message(self) -> str:
-        """The status in words; outside of compiled code only."""
-        return Status(int(self.status)).name.lower().replace("_", " ")
 
 
 def solve(
@@ -133,27 +111,75 @@ def solve(
     return run(x0, args, key, max_evaluations, sides, term)  # type: ignore[no-any-return]
 
 
-class Problem(NamedTuple):
-    """What is fixed when a run is compiled."""
-
-    fun: Function
-    method: Method
-    tol: float
-    rtol: float
-
-
 @partial(jax.jit, static_argnums=(0, 1, 2, 3, 4))
 def _solve(
     fun: Callable[..., Any], method: Method, tol: float, rtol: float, has_aux: bool, x0: Tree,
     args: tuple[Any, ...], key: Any, most: Any, sides: Sides | None, term: Any,
 ) -> Solution:  # fmt: skip
     flat = Flat(x0)
+    function, given = _closed(flat, fun, args, has_aux)
+
+    def run(
+        lanes: bool, x0: jax.Array, given: Any, key: Any, most: Any, sides: Sides | None, term: Any
+    ) -> Solution:
+        box = None if sides is None else Box(*sides)
+        penalty = None if term is None else CompiledPenalty(term)
+        driver = Driver(
+            method, function, given, x0, rtol=rtol, atol=tol, key=key, lanes=lanes, box=box,
+            penalty=penalty,
+        )  # fmt: skip
+        if box is not None:
+            x0 = box.clip(driver.m, x0)
+        if penalty is not None:
+            x0 = penalty.start(driver.m, x0)
+        return driver.run(driver.begin(x0), most)
+
+    one = custom_vmap(partial(run, False))
+
+    @one.def_vmap  # type: ignore[untyped-decorator]
+    def many(size: int, in_batched: list[Any], *arguments: Any) -> Any:
+        """In a loop of its own for many runs at once: see `Compiled.lanes`."""
+        axes = jax.tree.map(lambda has: 0 if has else None, tuple(in_batched))
+        found = jax.vmap(partial(run, True), axes, axis_size=size)(*arguments)
+        return found, jax.tree.map(lambda _: True, found)
+
+    smooth = jax.custom_jvp(one)
+
+    @smooth.defjvp  # type: ignore[untyped-decorator]
+    def differentiated(primals: Any, tangents: Any) -> tuple[Solution, Solution]:
+        found, given, change = smooth(*primals), primals[1], tangents[1]
+        x, good = found.x, found.success & (term is None)
+        held = None if primals[4] is None else at_bounds(x, primals[4], tangents[4])
+        dx, daux = change_of_solution(function, x, given, change, good, held)
+        # The gradient is zero there: that x moves changes no value, but where it is at a bound.
+        along = jnp.zeros_like(x) if held is None else held[1]
+        value = jax.jvp(lambda *of: function(*of)[0], (x, given), (along, change))[1]
+        # By products, which are NaN in reverse mode, too; a choice between numbers is 0 there.
+        value = number(value * jnp.where(good, 1.0, jnp.nan))
+        made = dx, value, daux
+        if term is not None:
+            leaves = [leaf for leaf in jax.tree.leaves(tangents[5]) if changes(leaf)]
+            lost = sum((jnp.sum(leaf) * jnp.nan for leaf in leaves), jnp.sum(value) * jnp.nan)
+            made = jax.tree.map(
+                lambda leaf: leaf + lost.astype(leaf.dtype) if changes(leaf) else leaf, made
+            )
+        rest = jax.tree.map(no_change, found)
+        return found, rest._replace(x=made[0], fun=made[1], aux=made[2])
+
+    found = smooth(flat.vector, given, key, most, sides, term)
+    return found._replace(x=flat.tree(found.x))  # type: ignore[no-any-return]
+
+
+def _closed(
+    flat: Flat, fun: Callable[..., Any], args: tuple[Any, ...], has_aux: bool
+) -> tuple[Function, Any]:
+    """A function of the array, and what is given to it: what fun reads besides its arguments is an
+    argument, too, as it may be mapped, or differentiated."""
 
     def with_aux(x: jax.Array, args: tuple[Any, ...]) -> tuple[jax.Array, Any]:
         found = fun(flat.tree(x), *args)
         return value_and_aux(found) if has_aux else (found, None)
 
-    # What fun reads besides its arguments is an argument, too: it may be mapped, or differentiated.
     program, shapes = jax.make_jaxpr(with_aux, return_shape=True)(flat.vector, args)
     value, _ = shapes
     is_array = isinstance(value, jax.ShapeDtypeStruct)
@@ -169,66 +195,4 @@ def _solve(
         leaves = jaxpr_as_fun(program.replace(consts=consts))(*jax.tree.leaves((x, args)))
         return jax.tree.unflatten(jax.tree.structure(shapes), leaves)  # type: ignore[no-any-return]
 
-    problem, given = Problem(function, method, tol, rtol), (list(program.consts), args)
-    found = _solution(problem, flat.vector, given, key, most, sides, term)
-    return found._replace(x=flat.tree(found.x))
-
-
-def _solution(
-    problem: Problem, x0: jax.Array, given: Any, key: Any, most: Any, sides: Sides | None, term: Any
-) -> Solution:
-    """In a loop of its own for many runs at once: see `Compiled.lanes`."""
-
-    def run(
-        lanes: bool, x0: jax.Array, given: Any, key: Any, most: Any, sides: Sides | None, term: Any
-    ) -> Solution:
-        fun, method, tol, rtol = problem
-        box = None if sides is None else Box(*sides)
-        penalty = None if term is None else CompiledPenalty(term)
-        driver = Driver(
-            method, fun, given, x0, rtol=rtol, atol=tol, key=key, lanes=lanes, box=box,
-            penalty=penalty,
-        )  # fmt: skip
-        if box is not None:
-            x0 = box.clip(driver.m, x0)
-        if penalty is not None:
-            x0 = penalty.start(driver.m, x0)
-        found = driver.run(driver.begin(x0), most)
-        (sample, size, aux), count = found.known, found.evaluations
-        return Solution(
-            sample.point, sample.value, size, aux, found.succeeded, found.status,
-            found.iterations, count, count, found.restarts,
-        )  # fmt: skip
-
-    one = custom_vmap(partial(run, False))
-
-    @one.def_vmap  # type: ignore[untyped-decorator]
-    def many(size: int, in_batched: list[Any], *arguments: Any) -> Any:
-        axes = jax.tree.map(lambda has: 0 if has else None, tuple(in_batched))
-        found = jax.vmap(partial(run, True), axes, axis_size=size)(*arguments)
-        return found, jax.tree.map(lambda _: True, found)
-
-    smooth = jax.custom_jvp(one)
-
-    @smooth.defjvp  # type: ignore[untyped-decorator]
-    def differentiated(primals: Any, tangents: Any) -> tuple[Solution, Solution]:
-        found, given, change = smooth(*primals), primals[1], tangents[1]
-        x, good = found.x, found.success & (term is None)
-        held = None if primals[4] is None else at_bounds(x, primals[4], tangents[4])
-        dx, daux = change_of_solution(problem.fun, x, given, change, good, held)
-        # The gradient is zero there: that x moves changes no value, but where it is at a bound.
-        along = jnp.zeros_like(x) if held is None else held[1]
-        value = jax.jvp(lambda *of: problem.fun(*of)[0], (x, given), (along, change))[1]
-        # By products, which are NaN in reverse mode, too; a choice between numbers is 0 there.
-        value = number(value * jnp.where(good, 1.0, jnp.nan))
-        made = dx, value, daux
-        if term is not None:
-            leaves = [leaf for leaf in jax.tree.leaves(tangents[5]) if changes(leaf)]
-            lost = sum((jnp.sum(leaf) * jnp.nan for leaf in leaves), jnp.sum(value) * jnp.nan)
-            made = jax.tree.map(
-                lambda leaf: leaf + lost.astype(leaf.dtype) if changes(leaf) else leaf, made
-            )
-        rest = jax.tree.map(no_change, found)
-        return found, rest._replace(x=made[0], fun=made[1], aux=made[2])
-
-    return smooth(x0, given, key, most, sides, term)  # type: ignore[no-any-return]
+    return function, (list(program.consts), args)

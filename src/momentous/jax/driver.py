@@ -64,18 +64,25 @@ class State(NamedTuple):
     status: jax.Array  # RUNNING or a `Status`
 
 
-class Found(NamedTuple):
-    """What a run returns."""
+class Solution(NamedTuple):
+    """What `solve` returns: arrays, so that it can be vmapped and used in compiled code."""
 
-    known: Known
-    evaluations: jax.Array
-    iterations: jax.Array
+    x: Any  # the solution, with the structure, shapes and dtypes of x0
+    fun: jax.Array  # f(x)
+    grad_norm: jax.Array  # the Euclidean norm of the gradient there, NaN where a run has failed and
+    # returns a point that it had accepted before
+    aux: Any  # what fun has brought along at x (``has_aux=True``)
+    success: jax.Array
+    status: jax.Array  # a `momentous.Status`, as an integer
+    nit: jax.Array  # iterations as `momentous.minimize` counts them
+    nfev: jax.Array  # values
+    njev: jax.Array  # gradients: every evaluation brings both
     restarts: jax.Array
-    status: jax.Array
 
     @property
-    def succeeded(self) -> jax.Array:
-        return jnp.asarray(is_one_of(self.status, SUCCESSES))
+    def message(self) -> str:
+        """The status in words; outside of compiled code only."""
+        return Status(int(self.status)).name.lower().replace("_", " ")
 
 
 class Driver:
@@ -208,7 +215,7 @@ class Driver:
             return small
         return self.m.case(jnp.asarray(False), (small, lambda: ~rises(self.m, shown, limit)))
 
-    def run(self, state: State, most: Any) -> Found:
+    def run(self, state: State, most: Any) -> Solution:
         """Until the run ends, or has taken so many evaluations; in lanes, until all have."""
         m = self.m
 
@@ -218,7 +225,7 @@ class Driver:
         if not m.lanes:
             return self.finish(jax.lax.while_loop(goes_on, self.turn, state))
 
-        def turn(carry: tuple[State, jax.Array, Found]) -> tuple[State, jax.Array, Found]:
+        def turn(carry: tuple[State, jax.Array, Solution]) -> tuple[State, jax.Array, Solution]:
             # What a lane has found is kept apart: nobody looks at what becomes of its state.
             state, m.mask, found = carry
             after = self.turn(state)
@@ -264,7 +271,7 @@ class Driver:
         safe = (square > float(numbers.tiny) / float(numbers.eps)) & jnp.isfinite(square)
         return self.m.case(jnp.sqrt(square), (~safe, lambda: norm(gradient)))
 
-    def finish(self, state: State) -> Found:
+    def finish(self, state: State) -> Solution:
         """What a run returns: the point reported last or, where the run has not succeeded, the last
         accepted one if that is lower."""
         m, accepted, shown, status = (
@@ -284,8 +291,11 @@ class Driver:
         size = jnp.where(lower, jnp.nan, shown.size)
         # A run that still goes on when its evaluations are spent has ended by that.
         status = jnp.where(status == RUNNING, int(Status.MAX_EVALUATIONS), status)
-        known = Known(Sample(point, value, None, size), size, aux)
-        return Found(known, state.evaluations, state.iterations, state.restarts, status)
+        count, success = state.evaluations, jnp.asarray(is_one_of(status, SUCCESSES))
+        return Solution(
+            point, value, size, aux, success, status, state.iterations, count, count,
+            state.restarts,
+        )  # fmt: skip
 
 
 def _is_usable(here: Sample) -> jax.Array:

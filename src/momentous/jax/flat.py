@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
-from weakref import WeakKeyDictionary, ref
+from weakref import ref
 
 import jax
 import jax.numpy as jnp
@@ -13,12 +13,9 @@ from jax.flatten_util import ravel_pytree
 
 from momentous.core.admission import both_of
 from momentous.core.box import Sides, read_sides, sides_or_pairs
-from momentous.core.jitted import is_jitted
+from momentous.core.jitted import is_jitted, kept
 
 Tree = Any
-
-# Jitted functions of flat vectors, made of the user's jitted functions of pytrees.
-_KNOWN: WeakKeyDictionary[Any, dict[Any, Any]] = WeakKeyDictionary()
 
 
 class Flat:
@@ -46,11 +43,8 @@ class Flat:
         """fun as a function of the array; the same one for a jitted function in every run."""
         if not is_jitted(fun):
             return self._of_array(lambda: fun, has_aux)
-        known = _KNOWN.setdefault(fun, {})
-        key = self.structure, has_aux
-        if key not in known:
-            known[key] = jax.jit(self._of_array(ref(fun), has_aux))
-        return known[key]  # type: ignore[no-any-return]
+        key = "of array", self.structure, has_aux
+        return kept(fun, key, lambda: jax.jit(self._of_array(ref(fun), has_aux)))
 
     def _of_array(self, fun: Callable[[], Any], has_aux: bool) -> Callable[..., Any]:
         tree = self.tree

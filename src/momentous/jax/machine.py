@@ -73,6 +73,9 @@ class Compiled(ArrayMachine):
         self.tiny = float(jnp.finfo(self.wide).tiny)
         self.smallest = 1e-150 if self.wide == jnp.float64 else 1e-18
         self.key, self.box = key, box
+        # Leaves that `_by_lanes` has made in the branch that is traced, and what they are in lanes
+        # outside of it.
+        self._origins: dict[int, tuple[Any, Any]] = {}
         # Do many runs go on at once, under ``vmap``?  And in which of them is the branch taken that
         # is traced?
         self.lanes, self.mask = lanes, jnp.asarray(True)
@@ -104,8 +107,8 @@ class Compiled(ArrayMachine):
         before = [self.strong(leaf) for leaf in given]
         if self.lanes:
             return tree.unflatten(self._by_lanes(given, before, tree, chosen, otherwise))  # type: ignore[no-any-return]
-        traced = [self._traced(make, given, before, tree) for _, make in chosen]
-        traced.append(self._traced(otherwise or (lambda: record), given, before, tree))
+        traced = [self._traced(make, given, before, tree)[:2] for _, make in chosen]
+        traced.append(self._traced(otherwise or (lambda: record), given, before, tree)[:2])
         union = sorted(set().union(*(changes for _, changes in traced)))
 
         def complete(program: Callable[..., Any], changes: list[int]) -> Callable[[], Any]:
@@ -131,27 +134,32 @@ class Compiled(ArrayMachine):
         if otherwise is not None:
             branches = [*branches, (True, otherwise)]
         outer, after = self.mask, list(before)
-        rest = outer
+        rest, traced = outer, []
         for condition, make in branches:
-            here = rest & condition
+            self.mask = here = rest & condition
             rest = rest & jnp.logical_not(condition)
-            self.mask = here
-            program, changes = self._traced(make, given, before, tree)
-            self.mask = outer
+            traced.append((here, *self._traced(make, given, before, tree)))
+        self.mask = outer
+        # No choice is needed of a leaf that a branch changes in its own lanes alone, if that branch
+        # comes first: half of the choices of "auto" are such.
+        for here, program, changes, own in sorted(traced, key=lambda branch: -len(branch[-1])):
+            now = [after[i] for i in changes]
 
             def run(
-                program: Any = program, changes: list[int] = changes, here: Any = here,
-                after: Any = tuple(after),
+                program: Any = program, changes: Any = changes, own: Any = own, here: Any = here,
+                now: Any = tuple(now),
             ) -> list[Any]:  # fmt: skip
-                made = zip(changes, program(), strict=True)
-                return [jnp.where(here, new, after[i]) for i, new in made]
+                return [
+                    new if i in own and old is before[i] else jnp.where(here, new, old)
+                    for i, new, old in zip(changes, program(), now, strict=True)
+                ]
 
-            def skip(changes: list[int] = changes, after: Any = tuple(after)) -> list[Any]:
-                return [after[i] for i in changes]
-
-            made = jax.lax.cond(self.any(here), run, skip)
+            made = jax.lax.cond(self.any(here), run, lambda now=now: now)
             for i, leaf in zip(changes, made, strict=True):
                 after[i] = leaf
+        for leaf, old, origin in zip(after, before, given, strict=True):
+            if leaf is not old:
+                self._origins[id(leaf)] = leaf, origin
         return after
 
     def any(self, condition: Number) -> Number:
@@ -160,18 +168,29 @@ class Compiled(ArrayMachine):
 
     def _traced(
         self, make: Callable[[], Any], given: list[Any], before: list[Any], tree: Any
-    ) -> tuple[Callable[..., Any], list[int]]:
-        """A branch as a program, and the leaves that it changes."""
+    ) -> tuple[Callable[..., Any], list[int], set[int]]:
+        """A branch as a program, the leaves that it changes, and those of them that it leaves as
+        they are in lanes outside."""
         changes: list[int] = []
+        own: set[int] = set()
+        outside, self._origins = self._origins, {}
 
         def trace() -> list[Any]:
             leaves = tree.flatten_up_to(make())
             changes[:] = [
                 i for i, leaf in enumerate(leaves) if leaf is not given[i] and leaf is not None
             ]
+            for i in changes:
+                origin = leaves[i]
+                while origin is not given[i] and id(origin) in self._origins:
+                    origin = self._origins[id(origin)][1]
+                if origin is given[i]:
+                    own.add(i)
             return [self.varying(jnp.asarray(leaves[i], before[i].dtype)) for i in changes]
 
-        return jaxpr_as_fun(jax.make_jaxpr(trace)()), changes
+        program = jaxpr_as_fun(jax.make_jaxpr(trace)())
+        self._origins = outside
+        return program, changes, own
 
     def passed_on(self, ask: Any, rule: Any) -> Any:
         return type(ask)(ask.point, ask.need, ask.again)
@@ -222,7 +241,13 @@ class Compiled(ArrayMachine):
         return entries.reshape(self.shape).astype(self.dtype)
 
     def matmul(self, a: jax.Array, b: jax.Array) -> jax.Array:
-        return jnp.matmul(a, b, precision="highest", preferred_element_type=self.wide)
+        # Two columns under ``vmap`` take XLA 2.5 times as long together as one by one.
+        columns = [b[..., :1], b[..., 1:]] if b.shape[-1] == 2 else [b]
+        products = [
+            jnp.matmul(a, each, precision="highest", preferred_element_type=self.wide)
+            for each in columns
+        ]
+        return jnp.concatenate(products, axis=-1)
 
     def put(self, rows: jax.Array, i: Number, pair: jax.Array, use: Number) -> jax.Array:
         before = jax.lax.dynamic_index_in_dim(rows, i, 1, keepdims=False)

@@ -113,13 +113,13 @@ class AbstractMomentous(optx.AbstractMinimiser):  # type: ignore[misc]
         driver, flat = self._driver(fn, y, args, options)
         found = driver.finish(state)
         stats = {
-            "num_iterations": found.iterations,
+            "num_iterations": found.nit,
             "num_restarts": found.restarts,
-            "num_evaluations": found.evaluations,
-            "grad_norm": found.known.size,
+            "num_evaluations": found.nfev,
+            "grad_norm": found.grad_norm,
             "status": found.status,
         }
-        return flat.tree(found.known.sample.point), found.known.aux, stats
+        return flat.tree(found.x), found.aux, stats
 
 
 @functools.cache

@@ -117,8 +117,11 @@ class Driver:
 
     def sample(self, point: Array, value: Array, gradient: Array) -> Sample:
         """What an evaluation has found."""
-        m, box = self.m, self.m.box
-        norm = m.norm(gradient) if box is None else box.size(m, point, gradient)
+        m, kinks = self.m, self.m.box or self.m.penalty
+        if m.penalty is not None:
+            value = value + m.penalty.total(m, point)
+            gradient = m.penalty.smooth(m, point, gradient)
+        norm = m.norm(gradient) if kinks is None else kinks.size(m, point, gradient)
         return Sample(point, value, gradient, m.where(m.isfinite(value), norm, math.nan))
 
     def turn(self, batch: Batch, here: Sample, asked: Asked) -> Batch:
@@ -226,7 +229,7 @@ class Driver:
             "fun": sample.value, "nfev": progress.nfev, "njev": lane.nfev,
         }  # fmt: skip
         ending = ending.of_point(known, progress.noun)
-        if space.box is not None:  # what rules call the gradient
+        if progress.noun != "gradient":  # as rules call it
             message = ending.message.replace("the gradient is", f"the {progress.noun} is")
             ending = Ending(ending.status, message, ending.numbers)
         return ending, sample

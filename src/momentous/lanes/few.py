@@ -2,7 +2,7 @@
 
 A turn of the lanes of `momentous.lanes.machine` costs as much as some 16 turns of single runs,
 however few lanes there are.  Here every run is its single run, bit for bit:
-so ``exact=True`` runs many problems as well.
+so ``exact=True`` runs many problems as well, and so do problems with a simple term.
 """
 
 from __future__ import annotations

@@ -17,8 +17,9 @@ from momentous.core.admission import levels_to_the_user, starting_point
 from momentous.core.box import Box, read_sides, sides_or_pairs
 from momentous.core.checkpoint import Checkpoint
 from momentous.core.method import Method
+from momentous.core.penalties import Penalty, enter_domain, read_penalty, refuse_both
 from momentous.core.rule import Rule
-from momentous.core.space import Array, to_numpy
+from momentous.core.space import Array, Space, to_numpy
 from momentous.core.stopping import require
 from momentous.io.logs import say, shown
 from momentous.io.progress import progress_bar
@@ -47,6 +48,7 @@ def minimize_many(
     max_time: float | None = None,
     target: float | None = None,
     bounds: Any = None,
+    penalty: Any = None,
     multistart: int | None = None,
     vectorized: bool = True,
     exact: bool = False,
@@ -92,6 +94,9 @@ def minimize_many(
     bounds : optional
         As for :func:`minimize`, one box for all problems; or a pair of a lower and an upper side,
         of which one at least is an array of shape (m, ...), for a box of each.
+    penalty : optional
+        As for :func:`minimize`, with NumPy and JAX: a simple term of each problem's x.  Every run
+        is then its single run, as with ``exact``.
     multistart : int, optional
         X0 is one point, and there are so many starts of one function: this one, and others that
         ``rng`` draws, between the bounds of a variable where it has two, else around it, as far
@@ -147,16 +152,22 @@ def minimize_many(
         fun, jac, args if isinstance(args, tuple) else (args,), starts, vectorized=vectorized
     )
     rows = function.to_lanes(function.xp.reshape(starts, (starts.shape[0], function.size)))
+    if penalty is not None:
+        refuse_both(bounds, penalty)
+        if hasattr(penalty, "bounds"):
+            bounds, penalty = penalty.bounds, None
     box = _box(bounds, function, rows)
     m = Lanes(rows, bounds=box)
+    if penalty is not None:
+        rows = _add_penalty(penalty, m, function.shape, rows)
     if box is not None:
         rows = _inside(m, box, rows, resume is None)
         function.box = box
     content, arrays = saved.described(resume) if resume is not None else ({}, {})
     saved_method: Any = SimpleNamespace(**content) if content else None
     rule = choose_method(method, parameters, saved_method, minimize_many)
-    if box is not None:
-        rule = in_box(rule)
+    if box is not None or penalty is not None:
+        rule = in_box(rule, "bounds=" if penalty is None else "penalty=")
     if not isinstance(rule, Rule):
         raise TypeError(
             f"{rule.name} does not run in a batch: it calls its function itself; these run: auto, "
@@ -175,7 +186,8 @@ def minimize_many(
         m, rule, tol, max_iterations=max_iterations, max_evaluations=max_evaluations,
         target=target, seed=rng, values=function.values,
     )  # fmt: skip
-    few = isinstance(rows, np.ndarray) and (exact or len(rows) <= FEW)
+    apart = exact or penalty is not None
+    few = isinstance(rows, np.ndarray) and (apart or len(rows) <= FEW)
     state = saved.read(content, arrays, driver, rows, few) if resume is not None else None
     with shown(LOGGER.name, logging.INFO if disp else None), progress_bar(progress) as bar:
         run = (FewRun if few else ManyRun)(
@@ -232,6 +244,34 @@ def _box(bounds: Any, function: BatchFunction, rows: Array) -> Box | None:
         return xp.asarray(np.array(whole), dtype=rows.dtype, device=device)
 
     return Box(like_rows(lower), like_rows(upper))
+
+
+def _add_penalty(term: Any, m: Lanes, shape: tuple[int, ...], rows: Array) -> Array:
+    """Give the machines of single runs a simple term; the starts, where that is finite."""
+    if not isinstance(rows, np.ndarray):
+        raise ValueError(
+            "minimize_many(penalty=) is for NumPy and JAX: on a GPU jax.vmap(momentous.jax.solve) "
+            "runs many problems with a term; or loop over minimize()"
+        )
+    first = rows[0].reshape(shape)
+    read_penalty(term, Space(first), first)
+    m.space.penalty, m.noun = PenaltyOfRow(term, shape), "proximal gradient"
+    return np.stack([enter_domain(m.space.penalty, m.space, row) for row in rows])
+
+
+class PenaltyOfRow(Penalty):
+    """A simple term of x as it is, for x as a row of a batch."""
+
+    __slots__ = ("shape",)
+
+    def __init__(self, given: Any, shape: tuple[int, ...]):
+        super().__init__(given)
+        self.shape = shape
+
+    def apply(self, m: Any, function: Any, x: Array, *others: Any) -> Any:
+        shaped = (np.reshape(a, self.shape) if np.ndim(a) else a for a in (x, *others))
+        made = super().apply(m, function, *shaped)
+        return np.reshape(made, -1) if np.ndim(made) else made
 
 
 def _inside(m: Lanes, box: Box, rows: Array, counts: bool) -> Array:

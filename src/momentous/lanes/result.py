@@ -36,10 +36,12 @@ class ManyResult:
     njev: np.ndarray
     restarts: np.ndarray
     time: np.ndarray  # seconds from the start to the end of each
-    # With bounds also ``active``, ``multipliers`` and ``optimality``, as of `minimize`.
+    # With bounds also ``active``, ``multipliers`` and ``optimality``, as of `minimize`; with a
+    # penalty ``penalty`` and ``optimality``.
     active: Array
     multipliers: Array
     optimality: np.ndarray
+    penalty: np.ndarray
 
     def __init__(
         self, columns: dict[str, Any], endings: dict[int, Ending], method: Method,
@@ -69,12 +71,12 @@ class ManyResult:
         if not -len(self) <= i < len(self):
             raise IndexError(f"there are {len(self)} problems, and none has the number {i}")
         i, ending = i % len(self), self._ending(i % len(self))
-        numbers = {name: getattr(self, name)[i].item() for name in NUMBERS}
+        own = [name for name in ("optimality", "penalty") if name in self.__dict__]
+        numbers = {name: getattr(self, name)[i].item() for name in (*NUMBERS, *own)}
         if "active" in self.__dict__:
             numbers |= {
                 "active": self.active[i, ...],
                 "multipliers": self.multipliers[i, ...],
-                "optimality": float(self.optimality[i]),
             }
         return Result(
             x=self.x[i, ...],

@@ -255,6 +255,10 @@ class ManyRun:
             rows["multipliers"] = xp.where(sides != 0.0, gradient, 0.0)
             gap = xp.max(xp.abs(m.bounds.gap(m, x, gradient)), axis=-1)
             columns["optimality"] = to_numpy(gap)
+        if (penalty := m.space.penalty) is not None:
+            rows["jac"] = penalty.smooth(m, rows["x"], rows["jac"], -1.0)
+            columns["penalty"] = np.array([penalty.total(m.space, x) for x in rows["x"]])
+            columns["optimality"] = columns["grad_norm"]
         for name, found in rows.items():
             shaped = xp.reshape(found, (self.total, *function.shape))
             columns[name] = function.from_lanes(shaped)

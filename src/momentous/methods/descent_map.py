@@ -192,18 +192,16 @@ class DescentMap(Method[MapMemory]):
             scale=abs(sample.value),
             noise=NOISE * oracle.space.rounding * abs(sample.value),
             window_value=sample.value,
-            most_secants=self._most_secants(oracle.space, x0),
+            most_secants=self._most_secants(oracle.space),
         )
         return memory.as_step(sample, ending=_fixed_point() if norm == 0.0 else None)
 
-    def _most_secants(self, space: Space, x0: Array) -> int:
+    def _most_secants(self, space: Space) -> int:
         if self.restart != "either":
             return 0
         if self.secants is not None:
             return self.secants
-        # Counted by the inner product: where x is spread over ranks, all of them agree.
-        ones = space.combination(x0, -1.0, x0) + 1.0
-        return CONSTANTS.most_secants if space.inner(ones, ones) <= CONSTANTS.most_entries else 0
+        return CONSTANTS.most_secants if space.dimension <= CONSTANTS.most_entries else 0
 
     def _refuse_without_values(self) -> None:
         if self.restart not in ("gradient", "always"):

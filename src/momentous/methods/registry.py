@@ -128,7 +128,7 @@ def in_box(method: Method, argument: str = "bounds=") -> Method:
     unable = [] if getattr(kept, able) else [f"the method {method.name!r}"]
     for name, part in kept.parameters().items():
         if isinstance(part, Method) and not getattr(part, able):
-            unable.append(f"{name}={method.parameters()[name].name!r} of {method.name!r}")
+            unable.append(f"{name}={method.parameters().get(name, part).name!r} of {method.name!r}")
     if unable:
         those = ", ".join(name for name, cls in REGISTRY.items() if getattr(cls, able))
         raise ValueError(f"{argument}: {unable[0]} {does_not}; these do: auto, {those}")

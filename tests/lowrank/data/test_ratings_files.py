@@ -265,7 +265,7 @@ def test_parquet(write, tmp_path):
     with pytest.warns(RuntimeWarning, match="2 malformed"):
         assert read_ratings(path, skip_bad=True).nnz == 5
     path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(RatingsFileError, match="cannot be read as Parquet"):
+    with pytest.raises(RatingsFileError, match="cannot be read"):
         read_ratings(path)
 
 
@@ -464,7 +464,7 @@ def test_a_damaged_movie_takes_its_ratings_with_it(write, bad):
         ("r.csv", "user,item,rating\n", "no ratings, at most a header"),
         ("r.dat", b"\x89PNG\0\0\0\1\2\3", "no format known.*MatrixMarket.*netflix"),
         ("r.csv", "1,2,3\n4,5,6\n".encode("utf-16"), "UTF-16"),
-        ("r.csv", "hello\nworld\n", "lines of user, item and rating; formats.*netflix"),
+        ("r.csv", "hello\nworld\n", "lines of user, item and rating with a delimiter"),
         ("r.csv", "1,2\n3,4\n", "lines of user, item and rating"),
         ("r.csv.gz", gzip.compress(b"1,2,3\n" * 99, mtime=0)[:-9], "cannot be unpacked"),
         ("r.csv.gz", b"not gzip at all", "cannot be unpacked"),
@@ -582,7 +582,6 @@ def test_what_is_no_cache_is_neither_used_nor_overwritten(write, damage):
     kept.write_bytes(other)
     with pytest.warns(RuntimeWarning, match=r"ratings.dat.momentous.npz is no cache of momentous"):
         check(read_ratings(path))
-    check(read_ratings(path))  # warnings are errors: it is said once
     assert kept.read_bytes() == other
 
 
@@ -656,9 +655,8 @@ def test_no_cache_where_none_is_wanted(write):
     assert [file.name for file in path.parent.iterdir()] == ["ratings.dat"]
 
 
-def test_a_folder_that_cannot_be_written_is_told_once(write, monkeypatch):
+def test_a_folder_that_cannot_be_written_is_told(write, monkeypatch):
     path = write("ratings.dat", TEXTS["ratings.dat"])
-    monkeypatch.setattr(cache, "_refused", set())
 
     def refuse(*arguments, **named):
         raise PermissionError(13, "Permission denied")
@@ -666,7 +664,6 @@ def test_a_folder_that_cannot_be_written_is_told_once(write, monkeypatch):
     monkeypatch.setattr(cache, "write_archive", refuse)
     with pytest.warns(RuntimeWarning, match="no cache .*Permission denied"):
         check(read_ratings(path))
-    check(read_ratings(path))  # warnings are errors: nothing is said
     assert [file.name for file in path.parent.iterdir()] == ["ratings.dat"]
 
 

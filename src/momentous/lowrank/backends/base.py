@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
@@ -20,26 +20,24 @@ import scipy.sparse
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from momentous.io.types import AnyArray, Matrix
-from momentous.lowrank.backends.conjugate import (
-    RowSlopes,
-    conjugate_change,
-    row_products,
-    row_slopes,
+from momentous.lowrank.backends.conjugate import RowSlopes, conjugate_change
+from momentous.lowrank.backends.sums import (
+    DensePart,
+    blocks,
+    evaluate,
+    furthest_moves,
+    numbers_per_row,
+    solve_systems,
+    unpack_lines,
 )
-from momentous.lowrank.backends.sums import DensePart, furthest_moves, row_sums
 from momentous.lowrank.data.ratings import Compressed, Floats, Ratings
 from momentous.lowrank.factors import gram, products, svd_start, weighted_gram
 from momentous.lowrank.losses import Loss
 
-# The least penalty of a change, relative to the trace of the row's system: enough to solve it when
-# entries do not determine it, too little to be seen when they do.
-DAMPING = 1e-10
-# The same where the trace is 0, or next to it: the right-hand side is so, too, and any system that
-# can be solved will do.  Traces of factors in single precision, if not 0, are far above it.
-LEAST = 1e-200
 # Newton's step lowers the loss where no prediction moves by more than the R with e^R - R - 1 = R^2.
 FULL_STEP = 1.79
 SCORES = 1 << 24  # that are held at a time where the best of many are looked for
+NUMBERS = 1 << 22  # in the sums of rows that are held at a time
 
 
 class RowStep(NamedTuple):
@@ -87,7 +85,6 @@ class Side(ABC):
         """Add `scale` times the gradient in left and right to ``own`` and ``far``; return the sum
         of the losses."""
 
-    @abstractmethod
     def solve_rows(self, step: RowStep) -> tuple[Floats, float]:
         """For every row i a p_i that lowers G, and what that says about the objective.
 
@@ -134,6 +131,40 @@ class Side(ABC):
         .. [3] T. Jaakkola, M. Jordan, "Bayesian parameter estimation via variational methods",
            Stat. Comput. 10 (2000).
         """
+        penalty = step.weights.astype(np.float64)
+        before, change = np.zeros(penalty.shape), np.zeros(penalty.shape)
+        if step.current is not None:
+            before += self.own_rows(step.current)
+        dense, value = self.dense_part(step), 0.0
+        if dense is None:
+            before[self.counts == 0] = 0.0
+        for part, lines, losses in self.lines(step):
+            value += losses
+            sums = lines
+            if dense is not None:
+                sums = exact = lines.astype(np.float64)
+                value += dense.add_to_lines(exact, before[part])
+            change[part], least = self.solve_lines(sums, penalty[part], before[part])
+            value += least
+        if self.loss.self_concordant:
+            self.shorten(change, step.features)
+        solutions = before + change
+        return solutions.astype(step.features.dtype), value
+
+    def lines(self, step: RowStep) -> Iterator[tuple[slice[int, int], Floats, float]]:
+        """The sums of `solve_rows`, for so many rows at a time as can be held, and their losses."""
+        rows, size = step.weights.shape
+        length = max(1, NUMBERS // numbers_per_row(size))
+        for first in range(0, rows, length):
+            last = min(first + length, rows)
+            yield slice(first, last), *self.row_sums(step, first, last)
+
+    def solve_lines(self, lines: Floats, penalty: Matrix, before: Matrix) -> tuple[Matrix, float]:
+        """The changes of rows from their sums; for a quadratic loss also what the least sum is,
+        less the loss before."""
+        systems, b = unpack_lines(lines, penalty.shape[1])
+        shortest = self.loss.quadratic
+        return solve_systems(systems, b - penalty * before, penalty, before, shortest=shortest)
 
     def row_sums(self, step: RowStep, first: int, last: int) -> tuple[Floats, float]:
         """What the entries of the rows first to last - 1 say about a half sweep, for ranks that
@@ -142,8 +173,19 @@ class Side(ABC):
         The weights of the step are this rank's share of the penalty: beside them a backend may
         have sums in single precision, as in `solve_rows`.
         """
-        given = step.features, step.offsets, step.current
-        return row_sums(self.groups, self.loss, *given, first, last)
+        features = step.features.astype(np.float64, copy=False)
+        size = features.shape[1]
+        p, q = np.tril_indices(size)
+        squares = features[:, p] * features[:, q]
+        out, total = np.zeros((last - first, numbers_per_row(size))), 0.0
+        for block in blocks(self.groups, size, first, last):
+            values, slopes, curvatures = evaluate(block, self.groups, self.loss, *step[1:4])
+            total += float(np.sum(values))
+            rows = slice(block.rows.start - first, block.rows.stop - first)
+            matrix = block.matrix(np.full(slopes.shape, curvatures, np.float64), len(features))
+            out[rows, : p.size] += matrix @ squares
+            out[rows, p.size :] -= block.matrix(slopes, len(features)) @ features
+        return out, total
 
     def improve_rows(self, step: RowStep, squares: Matrix, steps: int) -> tuple[Floats, float]:
         """For every row a p_i that lowers G, by so many steps of conjugate gradients from
@@ -209,14 +251,35 @@ class Side(ABC):
 
     def row_slopes(self, step: RowStep) -> RowSlopes:
         """What the entries of all rows say where the rows are, for ranks that add it up."""
-        return row_slopes(self.groups, self.loss, step.features, step.offsets, step.current)
+        features = step.features.astype(np.float64, copy=False)
+        rows, size, total = self.groups.starts.size - 1, features.shape[1], 0.0
+        downwards, curved = np.zeros((rows, size)), np.zeros(rows)
+        unit, dtype = self.loss.unit_curvature, step.features.dtype
+        curvatures = None if unit else np.empty(self.groups.others.size, dtype)
+        for block in blocks(self.groups, size):
+            values, slopes, bends = evaluate(block, self.groups, self.loss, *step[1:4])
+            total += float(np.sum(values))
+            if curvatures is not None:
+                curvatures[block.entries] = bends
+            downwards[block.rows] -= block.matrix(slopes, len(features)) @ features
+            weights = np.full(slopes.shape, bends, np.float64)
+            count = len(block.starts) - 1
+            curved[block.rows] += np.bincount(block.owners - block.rows.start, weights, count)
+        return RowSlopes(downwards, curved, curvatures, total)
 
     def row_products(
         self, features: Floats, curvatures: Floats | None, directions: Floats
     ) -> Matrix:
         """``sum_j c_ij (d_i . f_j) f_j`` for every row i, in double precision; the curvatures are
         those of `row_slopes`."""
-        return row_products(self.groups, features, curvatures, directions)
+        features = features.astype(np.float64, copy=False)
+        out = np.zeros(directions.shape)
+        for block in blocks(self.groups, features.shape[1]):
+            moves = block.predictions(directions, features)
+            if curvatures is not None:
+                moves *= curvatures[block.entries]
+            out[block.rows] += block.matrix(moves, len(features)) @ features
+        return out
 
     @property
     def values(self) -> Matrix:

@@ -7,20 +7,15 @@ several ranks can be added up with as many numbers as the row has parameters.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import DTypeLike
 
-from momentous.io.types import Integers, Matrix
-from momentous.lowrank.data.ratings import Compressed, Floats
-from momentous.lowrank.factors import products
-from momentous.lowrank.losses import Loss
-
-BLOCK = 1 << 21  # numbers of gathered features that are held at a time
+from momentous.io.types import Matrix
+from momentous.lowrank.data.ratings import Floats
 
 
 def least_curvature(dtype: DTypeLike) -> float:
@@ -41,49 +36,6 @@ class RowSlopes(NamedTuple):
     curved: Matrix  # sum_j c, (rows,)
     curvatures: Floats | None  # c, one per entry; None: all of them are 1
     losses: float  # the sum over all entries
-
-
-def row_slopes(
-    groups: Compressed,
-    loss: Loss,
-    features: Floats,
-    offsets: Floats | None,
-    current: Floats | None,
-) -> RowSlopes:
-    """In NumPy, block by block."""
-    F = features.astype(np.float64, copy=False)
-    o = np.zeros(len(F)) if offsets is None else offsets.astype(np.float64)
-    rows, size, total = groups.starts.size - 1, F.shape[1], 0.0
-    downwards, curved = np.zeros((rows, size)), np.zeros(rows)
-    curvatures = None if loss.unit_curvature else np.empty(groups.others.size, features.dtype)
-    for first, last, entries, owners in _blocks(groups, size):
-        others, z = groups.others[entries], o[groups.others[entries]]
-        if current is not None:
-            part = current[first:last].astype(np.float64, copy=False)
-            z = z + products(part, F, owners, others)
-        values, slopes, bends = loss.entries(z, groups.values[entries].astype(np.float64))
-        total += float(np.sum(values))
-        if curvatures is not None:
-            curvatures[entries] = bends
-        seen = _sparse(groups, first, last, -slopes, len(F))
-        downwards[first:last] = seen @ F
-        weights = np.full(z.shape, bends, np.float64)
-        curved[first:last] = np.bincount(owners, weights, last - first)
-    return RowSlopes(downwards, curved, curvatures, total)
-
-
-def row_products(
-    groups: Compressed, features: Floats, curvatures: Floats | None, directions: Floats
-) -> Matrix:
-    """``sum_j c (d_i . f_j) f_j`` for every row i, in NumPy, block by block."""
-    F, D = (array.astype(np.float64, copy=False) for array in (features, directions))
-    out = np.empty(D.shape)
-    for first, last, entries, owners in _blocks(groups, F.shape[1]):
-        moves = products(D[first:last], F, owners, groups.others[entries])
-        if curvatures is not None:
-            moves *= curvatures[entries]
-        out[first:last] = _sparse(groups, first, last, moves, len(F)) @ F
-    return out
 
 
 def conjugate_change(
@@ -121,24 +73,3 @@ def conjugate_change(
             direction = scaled + share[:, None] * direction
             square = size + share * share * square
     return x
-
-
-def _blocks(groups: Compressed, size: int) -> Iterator[tuple[int, int, slice[int, int], Integers]]:
-    """Ranges of whole rows of about so many entries: first, last, their entries, their owners."""
-    starts, first, rows = groups.starts, 0, groups.starts.size - 1
-    length = max(1, BLOCK // size)
-    while first < rows:
-        last = int(np.searchsorted(starts, starts[first] + length, side="right")) - 1
-        last = min(max(last, first + 1), rows)
-        counts = np.diff(starts[first : last + 1])
-        entries = slice(int(starts[first]), int(starts[last]))
-        yield first, last, entries, np.repeat(np.arange(counts.size), counts)
-        first = last
-
-
-def _sparse(
-    groups: Compressed, first: int, last: int, data: Floats, width: int
-) -> scipy.sparse.csr_array:
-    starts = groups.starts[first : last + 1]
-    others = groups.others[starts[0] : starts[-1]]
-    return scipy.sparse.csr_array((data, others, starts - starts[0]), shape=(last - first, width))

@@ -6,17 +6,25 @@ What the entries say about a row are the lower triangle of ``sum_j c f_j f_j'``,
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse
 
-from momentous.io.types import AnyArray, Matrix
+from momentous.io.types import AnyArray, Integers, Matrix
 from momentous.lowrank.data.ratings import Compressed, Floats
 from momentous.lowrank.factors import products
 from momentous.lowrank.losses import Loss
+from momentous.lowrank.losses.base import Triple
 
 BLOCK = 1 << 21  # numbers in the features' products that are held at a time
+# The least penalty of a change, relative to the trace of the row's system: enough to solve it when
+# entries do not determine it, too little to be seen when they do.
+DAMPING = 1e-10
+# The same where the trace is 0, or next to it: the right-hand side is so, too, and any system that
+# can be solved will do.  Traces of factors in single precision, if not 0, are far above it.
+LEAST = 1e-200
 
 
 def numbers_per_row(size: int) -> int:
@@ -24,45 +32,53 @@ def numbers_per_row(size: int) -> int:
     return size * (size + 1) // 2 + size
 
 
-def row_sums(
-    groups: Compressed,
-    loss: Loss,
-    features: Floats,
-    offsets: Floats | None,
-    current: Floats | None,
-    first: int,
-    last: int,
-) -> tuple[Floats, float]:
-    """The lines of the rows first to last - 1, in the precision of the features, and the sum of
-    the losses."""
-    size = features.shape[1]
-    p, q = np.tril_indices(size)
-    out = np.zeros((last - first, numbers_per_row(size)), features.dtype)
-    total, length = 0.0, max(1, BLOCK // max(1, p.size))
-    begin, end = int(groups.starts[first]), int(groups.starts[last])
-    F = features.astype(np.float64, copy=False)
-    o = np.zeros(len(F)) if offsets is None else offsets.astype(np.float64)
-    for start in range(begin, end, length):
-        stop = min(start + length, end)
-        low = int(np.searchsorted(groups.starts, start, side="right")) - 1
-        high = int(np.searchsorted(groups.starts, stop, side="left"))
-        starts = np.clip(groups.starts[low : high + 1], start, stop) - start
-        others, owners = groups.others[start:stop], np.repeat(np.arange(low, high), np.diff(starts))
-        z = o[others]
-        if current is not None:
-            z = z + products(current.astype(np.float64, copy=False), F, owners, others)
-        values, slopes, curvatures = loss.entries(z, groups.values[start:stop].astype(np.float64))
-        total += float(np.sum(values))
-        f = F[others]
-        line = np.hstack([f[:, p] * f[:, q], f])
-        line[:, : p.size] *= np.reshape(curvatures, (-1, 1))
-        line[:, p.size :] *= -np.reshape(slopes, (-1, 1))
-        ones = scipy.sparse.csr_array(
-            (np.ones(stop - start), np.arange(stop - start), starts),
-            shape=(high - low, stop - start),
+class Block(NamedTuple):
+    """Entries one after another, of whole rows or of parts of them."""
+
+    rows: slice[int, int]
+    entries: slice[int, int]
+    starts: Integers  # of each of the rows
+    others: Integers
+    owners: Integers  # the rows of the entries
+
+    def predictions(self, left: Floats, right: Floats) -> Matrix:
+        """``left_i . right_j``, in double precision."""
+        F, G = (side.astype(np.float64, copy=False) for side in (left, right))
+        return np.asarray(products(F, G, self.owners, self.others), np.float64)
+
+    def matrix(self, data: Floats, width: int) -> scipy.sparse.csr_array:
+        """The rows of the sparse matrix with these numbers."""
+        return scipy.sparse.csr_array(
+            (data, self.others, self.starts), shape=(len(self.starts) - 1, width)
         )
-        out[low - first : high - first] += (ones @ line).astype(out.dtype)
-    return out, total
+
+
+def blocks(
+    groups: Compressed, numbers: int, first: int = 0, last: int | None = None
+) -> Iterator[Block]:
+    """The entries of the rows first to last - 1, as many at a time as have `BLOCK` numbers."""
+    starts, last = groups.starts, groups.starts.size - 1 if last is None else last
+    end, length = int(starts[last]), max(1, BLOCK // max(1, numbers))
+    for start in range(int(starts[first]), end, length):
+        stop = min(start + length, end)
+        low = int(np.searchsorted(starts, start, side="right")) - 1
+        high = int(np.searchsorted(starts, stop, side="left"))
+        own = np.clip(starts[low : high + 1], start, stop) - start
+        owners = np.repeat(np.arange(low, high), np.diff(own))
+        yield Block(slice(low, high), slice(start, stop), own, groups.others[start:stop], owners)
+
+
+def evaluate(
+    block: Block, groups: Compressed, loss: Loss, features: Floats, offsets: Floats | None,
+    current: Floats | None,
+) -> Triple:  # fmt: skip
+    """Values, slopes and curvatures of the losses of a block, for a half sweep from ``current``."""
+    z = np.zeros(len(block.owners))
+    if offsets is not None:
+        z += offsets[block.others]
+    if current is not None:
+        z += block.predictions(current, features)
+    return loss.entries(z, groups.values[block.entries].astype(np.float64))
 
 
 class DensePart(NamedTuple):
@@ -112,3 +128,38 @@ def furthest_moves(groups: Compressed, features: Floats, changes: Floats) -> Any
     reach = np.zeros(counts.size)
     np.maximum.at(reach, owners, moves)
     return reach
+
+
+def solve_systems(
+    systems: Matrix, b: Matrix, penalty: Matrix, before: Matrix, *, shortest: bool
+) -> tuple[Matrix, float]:
+    """The changes of rows, given their systems without a penalty and their right-hand sides with
+    it, and what a quadratic loss and its penalty add up to then, less the loss before.
+
+    ``shortest``: to the shortest row, unless that would raise the sum; if so, the shortest change.
+    """
+    damping = add_penalty(systems, penalty)
+    change = _solve(systems, b)
+    if not shortest:
+        return change, 0.0
+    whole = change - _solve(systems, damping * before)
+    gains, safe = (
+        np.sum(d * (b + damping * (d + start)), axis=1)
+        for d, start in ((whole, before), (change, 0.0))
+    )
+    raised = gains < 0.0
+    value = np.sum(penalty * np.square(before)) - np.sum(np.where(raised, safe, gains))
+    return np.where(raised[:, None], change, whole), 0.5 * float(value)
+
+
+def add_penalty(systems: Matrix, penalty: Matrix) -> Matrix:
+    """Returns the damping: what the penalty lacks for rounding to leave the systems regular."""
+    diagonal = np.arange(penalty.shape[1])
+    trace = np.trace(systems, axis1=1, axis2=2)[:, None]
+    damping: Matrix = np.maximum(np.maximum(DAMPING * trace, LEAST) - penalty, 0.0)
+    systems[:, diagonal, diagonal] += penalty + damping
+    return damping
+
+
+def _solve(systems: Matrix, sides: Matrix) -> Matrix:
+    return np.asarray(np.linalg.solve(systems, sides[:, :, None])[:, :, 0], np.float64)

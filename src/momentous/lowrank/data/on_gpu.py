@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from types import ModuleType
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from momentous.io.optional import require
 from momentous.io.types import AnyArray, Integers
-from momentous.lowrank.data.files.scans import are_close, choose_precision
+from momentous.lowrank.data.files.scans import choose_precision, number_ids
 from momentous.lowrank.data.ratings import Compressed, Ratings, repeated_note, stored_ratings
 
 BYTES_PER_RATING = 64  # per rating, at most
@@ -31,8 +30,9 @@ def sorted_ratings(
 ) -> tuple[Ratings, list[str]]:
     """Ratings from triples of numbers, as `make_ratings` gives them."""
     cupy = require("cupy", "cuda", "device='cuda'")
-    rows, row_ids = _number_ids(cupy, users)
-    cols, col_ids = _number_ids(cupy, items)
+    (rows, row_ids), (cols, col_ids) = (
+        number_ids(cupy.asarray(side), cupy) for side in (users, items)
+    )
     m, n, count = row_ids.size, col_ids.size, rows.size
     keys = rows.astype(np.int64) * n + cols
     del rows, cols
@@ -47,7 +47,7 @@ def sorted_ratings(
     del keys
     values = cupy.asarray(choose_precision(given, dtype))[order]
     storage = Compressed(cupy.asnumpy(starts.astype(np.int64)), others, cupy.asnumpy(values))
-    ratings = stored_ratings((m, n), storage, (row_ids, col_ids))
+    ratings = stored_ratings((m, n), storage, (cupy.asnumpy(row_ids), cupy.asnumpy(col_ids)))
     # What a fit asks for first is at hand here.
     ratings.mean = float(values.mean(dtype=np.float64))
     # CuPy's std(dtype=np.float64) rounds the mean to the dtype of the values.
@@ -59,18 +59,3 @@ def sorted_ratings(
     del order, values, away
     cupy.get_default_memory_pool().free_all_blocks()
     return ratings, repeated_note(count, others.size)
-
-
-def _number_ids(cupy: ModuleType, column: Integers) -> tuple[Integers, Integers]:
-    """The place of each number among all different ones, on the device, and those in order."""
-    numbers = cupy.asarray(column)
-    low, high = int(numbers.min()), int(numbers.max())
-    if not are_close(low, high, numbers.size):
-        ids, codes = cupy.unique(numbers, return_inverse=True)
-        return codes.astype(np.int32), cupy.asnumpy(ids).astype(np.int64)
-    offsets = numbers - numbers.dtype.type(low)
-    there = cupy.zeros(high - low + 1, np.int32)
-    there[offsets] = 1
-    ids = cupy.asnumpy(cupy.flatnonzero(there)).astype(np.int64) + low
-    places = cupy.cumsum(there, dtype=np.int32) - np.int32(1)
-    return places[offsets], ids

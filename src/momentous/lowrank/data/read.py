@@ -21,7 +21,7 @@ from momentous.lowrank.data.errors import Limits, RatingsFileError
 from momentous.lowrank.data.files.cache import Cache
 from momentous.lowrank.data.files.database import open_database
 from momentous.lowrank.data.files.dialect import Columns, File, parse_columns
-from momentous.lowrank.data.files.formats import FORMATS, KNOWN, find_format
+from momentous.lowrank.data.files.formats import FORMATS, find_format
 from momentous.lowrank.data.files.queries import Query, Table, is_table, open_table
 from momentous.lowrank.data.files.scans import (
     Coded,
@@ -274,7 +274,7 @@ def _folder() -> Iterator[Path]:
 @contextlib.contextmanager
 def _work(options: Options, folder: Path, threads: int | None = None) -> Iterator[Work]:
     with open_database(folder, threads) as connection:
-        yield Work(connection, folder, options, KNOWN if options.count == 3 else "")
+        yield Work(connection, folder, options)
 
 
 def _only_file(source: Paths, folder: Path, limits: Limits) -> File:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from momentous.distributed import Ranks
 from momentous.io.types import AnyArray, Matrix
 from momentous.lowrank.backends.base import FULL_STEP, Backend, RowStep, Side
 from momentous.lowrank.backends.conjugate import RowSlopes
-from momentous.lowrank.backends.numpy import solve_systems
 from momentous.lowrank.backends.sums import (
     DensePart,
     furthest_moves,
     numbers_per_row,
-    unpack_lines,
 )
 from momentous.lowrank.data.ratings import Compressed, Floats
 
@@ -76,30 +76,18 @@ class SpreadItems(Side):
     # --- systems travel ---------------------------------------------------------------------------
 
     def solve_rows(self, step: RowStep) -> tuple[Floats, float]:
-        penalty = self.backend.to_host(step.weights).astype(np.float64)
-        before = np.zeros_like(penalty)
-        if step.current is not None:
-            before += self.own_rows(step.current)
-        dense = self.dense_part(step)
-        if dense is None:
-            before[self.counts == 0] = 0.0
-        change, value = np.zeros_like(before), 0.0
-        block, width = self.ranks.block(self.count), penalty.shape[1]
+        here = step._replace(weights=self.backend.to_host(step.weights))
+        found, value = super().solve_rows(here)
+        return self.backend.xp.asarray(found), value
+
+    def lines(self, step: RowStep) -> Iterator[tuple[slice[int, int], Floats, float]]:
+        block, (rows, width) = self.ranks.block(self.count), step.weights.shape
         length = max(1, NUMBERS_PER_MESSAGE // (numbers_per_row(width) * self.ranks.size))
         for first in range(0, block, length):
             part = slice(first, min(first + length, block))
             lines, losses = self._lines(step, part.start, part.stop)
-            mine = self.ranks.reduce_scatter(lines)[: len(penalty[part])]
-            value += losses
-            if dense is not None:
-                mine = mine.astype(np.float64)
-                value += dense.add_to_lines(mine, before[part])
-            change[part], least = self._solve(mine, penalty[part], before[part])
-            value += least
-        if self.loss.self_concordant:
-            self.shorten(change, step.features)
-        solutions = (before + change).astype(step.features.dtype)
-        return self.backend.xp.asarray(solutions), value
+            own = len(range(rows)[part])
+            yield part, self.ranks.reduce_scatter(lines)[:own], losses
 
     def _lines(self, step: RowStep, first: int, last: int) -> tuple[Floats, float]:
         """The sums for the rows first to last - 1 of the share of every rank, one share after
@@ -116,14 +104,10 @@ class SpreadItems(Side):
                 losses += found
         return lines.reshape(-1, lines.shape[2]), losses
 
-    def _solve(self, lines: Floats, penalty: Matrix, before: Matrix) -> tuple[Matrix, float]:
+    def solve_lines(self, lines: Floats, penalty: Matrix, before: Matrix) -> tuple[Matrix, float]:
         quadratic = self.loss.quadratic
         found = self.backend.solve_lines(lines, penalty, before, quadratic=quadratic)
-        if found is None:
-            systems, b = unpack_lines(lines, penalty.shape[1])
-            b -= penalty * before
-            found = solve_systems(systems, b, penalty, before, shortest=quadratic)
-        return found
+        return super().solve_lines(lines, penalty, before) if found is None else found
 
     # --- products travel: what `Side.improve_rows` asks for ---------------------------------------
 

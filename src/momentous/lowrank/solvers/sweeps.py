@@ -9,7 +9,8 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from momentous.api import accelerate
 from momentous.core.result import Result
-from momentous.lowrank.backends.base import DAMPING, Backend
+from momentous.lowrank.backends.base import Backend
+from momentous.lowrank.backends.sums import DAMPING
 from momentous.lowrank.checks import check_number
 from momentous.lowrank.data.ratings import Floats, Ratings
 from momentous.lowrank.factors import balanced, least_penalty
@@ -249,14 +250,6 @@ class _PlainSweep(Sweep):
         """The balanced factors of the truncated SVD."""
         return self.objective.start()
 
-    def rows(self, V: ArrayLike, U: ArrayLike | None = None) -> tuple[Floats, float]:
-        """U after half a step from (U, V), by default from U = 0, and F."""
-        return self._half_step(ROWS, U, V)
-
-    def columns(self, U: ArrayLike, V: ArrayLike | None = None) -> tuple[Floats, float]:
-        """V after half a step from (U, V), by default from V = 0, and F."""
-        return self._half_step(COLS, V, U)
-
     def factors(self, x: Floats) -> tuple[Floats, Floats]:
         """(U, V), balanced, of x; F there is what came with x from the map.
 
@@ -264,25 +257,6 @@ class _PlainSweep(Sweep):
         """
         to_host = self.objective.backend.to_host
         return balanced(*(to_host(side) for side in self.objective.split(self.point(x))))
-
-    def _half_step(
-        self, which: int, current: ArrayLike | None, fixed: ArrayLike
-    ) -> tuple[Floats, float]:
-        """F is that after the step for a quadratic loss, and that before it for others."""
-        objective, fixed = self.objective, self._factor(fixed, 1 - which)
-        before = None if current is None else self._factor(current, which)
-        factor, losses = objective.half_sweep(which, before, fixed)
-        value = losses / objective.weight + objective.penalty_of(fixed, 1 - which)
-        if before is not None and not objective.loss.quadratic:
-            value += objective.penalty_of(before, which)
-        return factor, value
-
-    def _factor(self, factor: ArrayLike, which: int) -> Floats:
-        checked: Floats = self.objective.backend.asarray(factor, self.objective.dtype)
-        shape = (self.objective.ratings.shape[which], self.objective.rank)
-        if checked.shape != shape:
-            raise ValueError(f"{'UV'[which]} must be of shape {shape}, not {checked.shape}")
-        return checked
 
 
 class ALSSweep(_PlainSweep):
@@ -329,9 +303,11 @@ class ALSSweep(_PlainSweep):
 
     def start(self, V: ArrayLike | None = None) -> Floats:
         """Both factors for a V, by default that of the truncated SVD."""
-        if V is None:
-            V = self.objective.split(self.objective.start())[1]
-        return self.objective.join(self.rows(V)[0], V)
+        objective = self.objective
+        nothing = objective.backend.xp.zeros((objective.ratings.shape[0], objective.rank))
+        x = objective.start() if V is None else objective.join(nothing, V)
+        known = objective.split(x)[1]
+        return objective.join(objective.half_sweep(ROWS, None, known)[0], known)
 
 
 class MMSweep(_PlainSweep):

@@ -272,7 +272,7 @@ class LBFGS(Rule[LBFGSMemory]):
         """H, for vectors on the host: what has stayed on a device is not kept for this."""
         curvature = memory.curvature
         on_host = isinstance(curvature, Matrix) or space.library is np.ndarray
-        if space.has_own_inner or space.is_part or space.penalty is not None or not on_host:
+        if space.is_part or space.penalty is not None or not on_host:
             return None
         here, held = memory.current, None
         if space.box is not None:
@@ -297,13 +297,7 @@ class LBFGS(Rule[LBFGSMemory]):
 
     def _no_pairs(self, m: Machine) -> Curvature:
         """What is known before the first step."""
-        size, whole = m.dimension, True
-        if isinstance(m, Host):
-            space = m.space
-            whole = not (space.is_part or space.has_own_inner)
-            if space.has_own_inner:  # x is a part of a vector
-                ones = space.from_numpy(np.ones(space.shape))
-                size = round(space.inner(ones, ones))
+        size, whole = m.dimension, not (isinstance(m, Host) and m.space.is_part)
         most = self._pairs_to_keep(size)
         if most is None and whole:
             return Matrix.unknown(m)

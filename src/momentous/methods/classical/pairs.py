@@ -382,9 +382,8 @@ class StoredPairs:
 def _rows_on_host(most: int, space: Space | None) -> StackedRows | ListedRows:
     """Room for so many pairs; short NumPy vectors are stacked."""
     if space is not None and space.library is np.ndarray and space.shape:
-        whole = not (space.has_own_inner or space.is_part)
         short = space.size <= LBFGS_CONSTANTS.stacked_entries
-        if whole and short and space.dtype in (np.float32, np.float64):
+        if not space.is_part and short and space.dtype in (np.float32, np.float64):
             return StackedRows(np.zeros((2 * most, space.size)), space)
     return ListedRows((None,) * (2 * most))
 

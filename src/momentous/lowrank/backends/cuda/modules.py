@@ -9,8 +9,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike
 
-from momentous.lowrank.backends.base import DAMPING, FULL_STEP, LEAST
+from momentous.lowrank.backends.base import FULL_STEP
 from momentous.lowrank.backends.cuda.arrays import cupy
+from momentous.lowrank.backends.sums import DAMPING, LEAST
 from momentous.lowrank.losses import Loss
 from momentous.lowrank.losses.base import Numbers, Triple
 from momentous.lowrank.losses.formula import Formula

@@ -8,12 +8,12 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import DTypeLike
 
-from momentous.lowrank.backends.base import DAMPING, LEAST, RowStep
+from momentous.lowrank.backends.base import RowStep
 from momentous.lowrank.backends.cuda.arrays import Array, cupy
 from momentous.lowrank.backends.cuda.launch import launch, total, weighted_gram
 from momentous.lowrank.backends.cuda.layout import Chunks
 from momentous.lowrank.backends.cuda.modules import Module, RowKernels
-from momentous.lowrank.backends.sums import DensePart
+from momentous.lowrank.backends.sums import DAMPING, LEAST, DensePart
 from momentous.lowrank.data.ratings import Compressed
 from momentous.lowrank.losses import Loss
 

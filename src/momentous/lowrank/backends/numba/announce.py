@@ -11,10 +11,10 @@ import logging
 from collections.abc import Iterable, Iterator
 from importlib import import_module
 from threading import local
-from typing import TYPE_CHECKING
+from types import FunctionType
+from typing import TYPE_CHECKING, Protocol
 
 from momentous.io.logs import notify
-from momentous.lowrank.backends.numba.shared_cache import Dispatcher
 from momentous.lowrank.backends.numba.simd import STRIP
 
 if TYPE_CHECKING:
@@ -24,6 +24,13 @@ else:
     event, types = import_module("numba.core.event"), import_module("numba.types")
 
 LOGGER = logging.getLogger("momentous.lowrank")
+
+
+class Dispatcher(Protocol):
+    """A function of numba's, as far as it is used here."""
+
+    py_func: FunctionType
+    _cache: object
 
 
 class Announcer(event.Listener):  # type: ignore[misc]  # numba has no types

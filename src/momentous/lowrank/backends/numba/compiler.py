@@ -23,7 +23,6 @@ from typing import Protocol, TypeVar, cast
 import numpy as np
 
 from momentous.io.types import AnyFunction
-from momentous.lowrank.backends.numba.shared_cache import share_cache
 from momentous.lowrank.losses import Loss
 
 Function = TypeVar("Function", bound=AnyFunction)
@@ -45,7 +44,7 @@ def compiled_kernel(
     Numba's files are named by file and function, and do not see what a function calls in another
     file: a digest of this folder's code is made part of the name.  Where no folder for them can be
     written to (a read-only installation without a home), functions are compiled again in every
-    process; otherwise once, see `share_cache`.
+    process.
     """
     njit = import_module("numba").njit
     options = {"error_model": "numpy", "fastmath": set(freedoms), "forceinline": inline}
@@ -54,9 +53,7 @@ def compiled_kernel(
         if cached:
             function.__qualname__ += f"_{_folder_digest()}"
             with contextlib.suppress(RuntimeError):  # "cannot cache function"
-                kept = njit(nogil=True, cache=True, **options)(function)
-                share_cache(kept)
-                return cast(Function, kept)
+                return cast(Function, njit(nogil=True, cache=True, **options)(function))
         return cast(Function, njit(nogil=True, **options)(function))
 
     return compile_function

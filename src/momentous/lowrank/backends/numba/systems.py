@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from momentous.io.types import Matrix
-from momentous.lowrank.backends.base import DAMPING, LEAST
 from momentous.lowrank.backends.numba.compiler import compiled_kernel
 from momentous.lowrank.backends.numba.passes import REGISTER_BYTES
+from momentous.lowrank.backends.sums import DAMPING, LEAST
 from momentous.lowrank.data.ratings import Floats
 
 SIDE = 4  # rows and columns of a tile

@@ -29,7 +29,6 @@ _SCHEMA = {
     "row_ids": ArraySpec("iuU", 1, required=False),
     "col_ids": ArraySpec("iuU", 1, required=False),
 }
-_refused: set[Path] = set()  # folders and files that could not be written, of which was warned
 
 
 class Cache:
@@ -66,14 +65,11 @@ class Cache:
         return (ratings, notes) if key == self._key else None
 
     def save(self, ratings: Ratings, notes: list[str]) -> str | None:
-        """Write it; where that is not possible, what to say about it, once per folder or file."""
+        """Write it; where that is not possible, what to say about it."""
         problem = self._stands_in_the_way()
         if problem is None and self.path.exists() and not is_archive(self.path, KIND):
             problem = "is no cache of momentous, or a damaged one"
         if problem is not None:
-            if self.path in _refused:
-                return None
-            _refused.add(self.path)
             return (
                 f"no cache for faster reading is kept: {self.path} {problem}, and is left as it "
                 "is; move it away, or take cache=False"
@@ -90,12 +86,10 @@ class Cache:
             arrays, mode = {**vars(ratings.by_row), **kept}, self._permissions
             write_archive(self.path, KIND, VERSION, content, arrays, permissions=mode)
         except OSError as error:
-            if self.path.parent not in _refused:
-                _refused.add(self.path.parent)
-                return (
-                    f"no cache for faster reading can be kept in {self.path.parent} "
-                    f"({error.strerror}); cache=False does without"
-                )
+            return (
+                f"no cache for faster reading can be kept in {self.path.parent} "
+                f"({error.strerror}); cache=False does without"
+            )
         return None
 
     def _stands_in_the_way(self) -> str | None:

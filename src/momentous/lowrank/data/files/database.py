@@ -38,13 +38,13 @@ def _duckdb() -> ModuleType:
 
 
 @contextlib.contextmanager
-def duckdb_errors(name: str, what: str = "cannot be read") -> Iterator[None]:
+def duckdb_errors(name: str) -> Iterator[None]:
     """Errors of DuckDB become ours, in one line."""
     try:
         yield
     except _duckdb().Error as error:
         reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise RatingsFileError(name, f"{what}: {reason[0]}") from error
+        raise RatingsFileError(name, f"cannot be read: {reason[0]}") from error
 
 
 def quoted_text(text: str) -> str:

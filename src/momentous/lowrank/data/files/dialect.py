@@ -127,14 +127,13 @@ def find_dialect(
     columns: Columns | None,
     limits: Limits,
     count: int = 3,
-    known: str = "",
     decimal: str = ".",
 ) -> Dialect:
     """The dialect of a file from its first lines; one damaged line does not matter.
 
     With a count of 3 the file has ratings, and a first line without a number is a header.  With 2
     it has pairs; their ids may be any text, so that only a name for users tells a header, or that
-    names were asked for.  ``known`` is said of a file that no delimiter cuts.
+    names were asked for.
     """
     for number, line in zip(head.numbers, head.lines, strict=True):
         if len(line) >= min(limits.line_bytes, _LONGEST_LINE):
@@ -149,7 +148,7 @@ def find_dialect(
     if 2 * lines < len(cut[best]) or not lines:
         if delimiter is not None:
             raise head.error(f"expected {WANTED[count]} separated by {delimiter!r}")
-        raise head.error(f"expected lines of {WANTED[count]}{known and '; '}{known}")
+        raise head.error(f"expected lines of {WANTED[count]} with a delimiter")
     check_columns(fields, head, limits)
     first = cut[best][0]
     if count == 2:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import numpy as np
@@ -69,7 +70,6 @@ class Work:
     connection: Connection
     folder: Path  # for copies, empty before and gone afterwards
     options: Options
-    known: str = ""  # which formats there are, for messages
 
 
 @dataclass(frozen=True)
@@ -462,25 +462,20 @@ def _encode_texts(column: Texts) -> tuple[NDArray[np.int32], AnyArray]:
     return places.astype(np.int32)[column.codes], ids
 
 
-def number_ids(numbers: Integers) -> tuple[NDArray[np.int32], Integers]:
-    """The place of each whole number among all different ones, and those in order."""
+def number_ids(numbers: Integers, xp: ModuleType = np) -> tuple[NDArray[np.int32], Integers]:
+    """The place of each whole number among all different ones, and those in order; by CuPy, too."""
     if not numbers.size:
         return numbers.astype(np.int32), numbers.astype(np.int64)
     low, high = int(numbers.min()), int(numbers.max())
-    if not are_close(low, high, numbers.size):
-        ids, codes = np.unique(numbers, return_inverse=True)
+    # Is a table from all numbers between the two small beside so many triples?
+    if high - low >= min(4 * numbers.size + (1 << 16), 2**31):
+        ids, codes = xp.unique(numbers, return_inverse=True)
         return codes.astype(np.int32), ids.astype(np.int64)
-    offsets = numbers - low
-    table = np.zeros(high - low + 1, np.int32)
-    table[offsets] = 1
-    ids = np.flatnonzero(table) + low
-    table[ids - low] = np.arange(ids.size, dtype=np.int32)
-    return table[offsets], ids
-
-
-def are_close(low: int, high: int, count: int) -> bool:
-    """Is a table from all numbers between the two small beside so many triples?"""
-    return high - low < min(4 * count + (1 << 16), 2**31)
+    offsets = numbers - numbers.dtype.type(low)
+    there = xp.zeros(high - low + 1, np.int32)
+    there[offsets] = 1
+    places = xp.cumsum(there, dtype=np.int32) - np.int32(1)
+    return places[offsets], xp.flatnonzero(there).astype(np.int64) + low
 
 
 def is_plain_number(text: str) -> bool:

@@ -96,7 +96,6 @@ def delimited_scans(files: list[File], work: Work, delimiter: str | None = None)
             options.columns,
             options.limits,
             options.count,
-            work.known,
             options.decimal,
         )
         path = plain_text(file, work, dialect.delimiter == WHITESPACE)
