@@ -1,4 +1,4 @@
-"""`momentous reproduce`: killed anywhere it goes on; what is wrong is said."""
+"""`momentous reproduce` and `momentous tune`: killed anywhere they go on; what is wrong is said."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from momentous.lab.paper.folder import StudyFolder
 from momentous.lab.paper.methods import PAPER_METHODS
 from momentous.lab.paper.plan import FIGURES
-from momentous.lab.paper.problems import PROFILES, DataSet, PaperProblem
+from momentous.lab.paper.problems import PROBLEMS, PROFILES, DataSet, PaperProblem
 from momentous.lab.paper.runs import PaperRun, PaperRunInfo, load_run
 from momentous.lab.record import RunRecord
 from paper_runs import a_record, an_info, same_rows, write_ratings
@@ -228,10 +228,11 @@ def test_several_data_sets_may_follow_the_option(ratings, tmp_path):
 
 
 def test_the_names_in_the_help_are_those_of_the_laboratory():
-    from momentous.cli import reproduce
+    from momentous.cli import reproduce, tune
 
-    options = {each.name: each for each in reproduce.command.params}
+    options = {each.name: each for each in (*reproduce.command.params, *tune.command.params)}
     assert tuple(options["profile"].type.choices) == PROFILES
+    assert list(options["problems"].type.choices) == list(PROBLEMS)
     assert options["methods"].help.endswith(f": {', '.join(PAPER_METHODS)}.")
     assert (*FIGURES, "theorems") == reproduce.PARTS
 
@@ -247,10 +248,12 @@ def test_what_is_wrong_is_said_before_anything_is_run(ratings, tmp_path):
     told = said("reproduce", "fig1", "fig4", *given)
     assert "'fig4' is nothing to reproduce" in told
     assert "fig3, theorems" in told
+    assert "cg takes the step size of gd" in said("tune", "--methods", "cg", *data, *given)
     assert "needs a suffix" in said("reproduce", "fig1", *data, *given, "--account", "account")
-    assert "there is no file" in said("reproduce", "fig1", "--data", "ml-1m=nowhere.csv", *given)
-    assert "'ml-1m=' names no file" in said("reproduce", "fig1", "--data", "ml-1m=", *given)
-    assert "small is given 2 times" in said("reproduce", "fig1", *data, f"small={ratings}", *given)
+    assert "there is no file" in said("tune", "--data", "ml-1m=nowhere.csv", *given)
+    assert "'ml-1m=' names no file" in said("tune", "--data", "ml-1m=", *given)
+    assert "'sgd' is not one" in said("tune", "--methods", "sgd", *data, *given)
+    assert "small is given 2 times" in said("tune", *data, f"small={ratings}", *given)
     assert "say what to reproduce: fig1" in said("reproduce", f"small={ratings}", *given)
     assert not out.exists()
     told = said("reproduce", "fig3", "--methods", "gd", *data, *given)
@@ -345,6 +348,30 @@ def test_the_long_run_is_of_the_adaptive_methods_on_both_problems(ratings, tmp_p
     for group in groups:
         assert [run.info.method for run in group.runs] == ["Ada-RAGD-NC", "Ada-RHB-NC"]
         assert all(len(run) == 9 for run in group.runs)  # f* is that of the runs shown
+
+
+@pytest.mark.slow
+def test_tune_prints_what_it_found_and_reproduce_takes_it_over(ratings, tmp_path, gradients):
+    given = ("--data", f"small={ratings}", "--out", tmp_path, "--threads", "1",
+             "--trial-iterations", "4", "--methods", "gd,jin-agd,cg")  # fmt: skip
+    done = momentous("tune", *given, "--problem", "completion", "--iterations", "4")
+    assert done.exit_code == 0, done.output
+    rows = [line for line in done.stdout.splitlines() if "small" in line]
+    assert len(rows) == 2  # CG takes the step size of GD
+    spent = len(gradients)
+    gradients.clear()
+    assert momentous("reproduce", "fig1", *given, "--iterations", "8").exit_code == 0
+    (group,) = StudyFolder(tmp_path).run_sets()
+    steps = {run.info.method: run.info for run in group.runs}
+    for row in rows:  # the same search; to its cost comes what does not last longer
+        tuning = steps["GD" if " GD " in row else JIN].tuning
+        trials, longer, values, gradient_count, _ = row.split()[-5:]
+        assert (tuning["trials"], tuning["longer runs"]) == (int(trials), int(longer))
+        assert tuning["values"] >= int(values)
+        assert tuning["gradients"] >= int(gradient_count)
+    assert steps["CG"].step_size == steps["GD"].step_size  # also where GD's did not last
+    assert steps["CG"].step_from == "tuned for GD"
+    assert len(gradients) < spent
 
 
 def test_step_sizes_that_do_not_last_are_part_of_what_the_search_cost(ratings, tmp_path):

@@ -24,6 +24,7 @@ COMMANDS = {
     "fold-in": "Add users to a model without a new fit.",
     "data": "Files of ratings: what is in them, where to get some.",
     "reproduce": "Run the paper's experiments and write a report.",
+    "tune": "Search the step sizes of the paper's methods.",
     "completion": "Print the script for the tab key of a shell.",
 }
 OF_MODEL = ("evaluate", "predict", "recommend", "similar", "explain", "fold-in")

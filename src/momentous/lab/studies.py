@@ -8,12 +8,15 @@ from pathlib import Path
 from momentous.lab.paper.baselines import QUASI_NEWTON, SWEEPS, run_quasi_newton, run_sweeps
 from momentous.lab.paper.exponents import growth_parts, growth_with_difficulty
 from momentous.lab.paper.folder import StudyFolder
+from momentous.lab.paper.methods import PAPER_METHODS, select_methods
 from momentous.lab.paper.plan import FIGURES, Figure, Settings, run_figures
 from momentous.lab.paper.problems import PROBLEMS, DataSet, PaperProblem
 from momentous.lab.paper.results import RunSet, Study
 from momentous.lab.paper.theorem_table import all_parts, theorem_table
+from momentous.lab.paper.tuning import tune as tune_method
 from momentous.lab.progress import StudyProgress
 from momentous.lab.report.documents import write_report
+from momentous.lab.text import Table, number
 
 TRIAL_ITERATIONS, SWEEP_COUNT = 50, 60  # of the demonstration
 DEMO_TITLE = "momentous: the demonstration"
@@ -52,6 +55,47 @@ def _check_theorems(folder: StudyFolder, progress: StudyProgress) -> None:
     if not growths:
         growths = growth_with_difficulty(progress.each(growth_parts()))
         folder.save_findings(bounds, growths)
+
+
+def tune(
+    out: Path, data: list[DataSet] | None, problems: Sequence[str], settings: Settings, *,
+    iterations: int,
+) -> Table:  # fmt: skip
+    """Search the step size of each method on each problem; trials are kept in the folder.
+
+    By default on the twin of MovieLens 10M, and on both problems.
+    """
+    chosen = select_methods(settings.methods)
+    searched = [method for method in chosen if not method.step_of]
+    if not searched:
+        other = PAPER_METHODS[chosen[0].step_of].name
+        raise ValueError(f"{chosen[0].name} takes the step size of {other}: tune that one")
+    places = [(each, name) for each in data or [DataSet("ml-10m")] for name in problems or PROBLEMS]
+    title = "{0.name}, {1}, {2.label}".format
+    headings = ["data", "problem", "method", "step size", "objective"]
+    costs: list[str] = []
+    lines = []
+    folder = StudyFolder(out)
+    with folder.locked(), StudyProgress() as progress:
+        progress.plan({title(*where, method): 1.0 for where in places for method in searched})
+        for where in places:
+            problem = settings.problem(*where)
+            for method in searched:
+                progress.begin(title(*where, method))
+                found, run = tune_method(
+                    method, problem, folder, iterations=iterations,
+                    trial_iterations=settings.trial_iterations, on_iteration=progress.on_iteration,
+                )  # fmt: skip
+                progress.end(run)
+                cost = {key: cell for key, cell in found.summary.items() if key != "unstable"}
+                costs = list(cost)
+                steps = ", ".join(f"{trial.step_size:.4g}" for trial in found.unstable)
+                objective = f"{run.fun[min(iterations, len(run) - 1)]:.6g}"
+                lines.append([
+                    run.info.data_name, run.info.problem, method.label, f"{found.step_size:.4g}",
+                    objective, *map(number, cost.values()), steps or "-",
+                ])  # fmt: skip
+    return Table.of("step sizes", [*headings, *costs, "unstable"], lines, headings[:3])
 
 
 def run_demo(out: Path, iterations: int) -> tuple[StudyFolder, Study]:

@@ -25,11 +25,11 @@ def no_progress(what: str, **numbers: float) -> Ending:
 
 
 def stuck(grad_norm: float, step_size: float) -> Ending:
-    """A step does not move x, and no longer one was accepted."""
+    """The step is too small to change x."""
     if grad_norm == 0.0:
         return zero_gradient(step_size)
     return no_progress(
-        f"a step of size {step_size:.3g} does not move x, and no longer step was accepted, at "
+        f"the step shrank to {step_size:.3g}, too small to change x: rounding is reached, at "
         f"gradient norm {grad_norm:.3g}",
         grad_norm=grad_norm,
         step_size=step_size,

@@ -415,8 +415,8 @@ class FreeRadius(Rule[FreeMemory]):
         if status is Status.COMPLETED:
             return zero_gradient(eta)
         return no_progress(
-            f"rounding is reached: a step of size {eta:.3g} does not move x, and no longer one was "
-            f"accepted, at gradient norm {norm:.3g}",
+            f"the step shrank to {eta:.3g}, too small to change x: rounding is reached, at "
+            f"gradient norm {norm:.3g}",
             grad_norm=norm,
             step_size=eta,
         )
