@@ -9,7 +9,7 @@ from momentous.core.machine import Host
 from momentous.core.oracle import Sample
 from momentous.core.space import Space
 from momentous.methods.classical.box_model import model_step
-from momentous.methods.classical.pairs import Pairs
+from momentous.methods.classical.pairs import ListedRows, Pairs
 
 
 def chain(size):
@@ -29,14 +29,15 @@ def chain(size):
 def test_the_step_is_where_the_model_is_least_in_the_box(listed):
     """By the multipliers of the model, step after step, with few and with many held."""
     d, rng = 60, np.random.default_rng(1)
-    inner = (lambda a, b: float(a @ b)) if listed else None  # then rows are kept one by one
-    space = Space(np.zeros(d), inner)
+    space = Space(np.zeros(d))
     space.box = HostBox(np.full(d, -1.0), np.full(d, 1.0))
     m, root = Host.of(space), rng.standard_normal((d, d))
     hessian, b = root @ root.T + np.eye(d), 20 * rng.standard_normal(d)
     x = np.zeros(d)
     here = Sample(x, float(x @ (hessian @ x) / 2 - b @ x), hessian @ x - b, 1.0)
     pairs, most = Pairs.unknown(m, 5), 0
+    if listed:
+        pairs.rows = ListedRows((None,) * 10)
     for _ in range(25):
         lo, up = -1.0 - here.point, 1.0 - here.point
         p = model_step(m, here, pairs)
