@@ -12,7 +12,7 @@ makes it finite [2]_.  Where no bound is met p is -H g: without bounds this is L
 
 A variable at a bound to which the gradient presses it stays there, whatever the model says: what it
 knows of such a variable is older than the gradient, and along that it would have to come back.
-Without this rule a run takes 1 % more gradients (benchmarks/bounds.py), and DGOSPEC twice as many.
+Without this rule runs take 1 % more gradients (benchmarks/bounds.py), DGOSPEC 26 in place of 20.
 
 The search goes along P(x + t p), with the slope of what still moves.
 
