@@ -19,6 +19,8 @@ from momentous.certify.curvature import RELATIVE, Goal, Hessian, lanczos, whole_
 from momentous.certify.face import Face
 from momentous.core.admission import Fun, starting_point
 from momentous.core.box import read_bounds
+from momentous.core.method import DEFAULT_TOLERANCE
+from momentous.core.result import in_lines
 from momentous.core.rounded import at_least, at_most
 from momentous.core.sources import Jac, function_source
 from momentous.core.space import Array, Space
@@ -98,6 +100,13 @@ class Certificate:
     weakly_active: tuple[int, ...] = ()
     longest_step: float = field(default=math.inf, repr=False)
 
+    def __str__(self) -> str:
+        names = (
+            "verdict", "message", "grad_norm", "eps", "curvature_tolerance",
+            "smallest_eigenvalue", "lower_bound", "probability", "products", "nfev", "njev",
+        )  # fmt: skip
+        return in_lines({name: getattr(self, name) for name in names})
+
     @property
     def is_first_order(self) -> bool:
         """The gradient is small, whatever the curvature."""
@@ -164,7 +173,7 @@ def certify(
     args: object = (),
     *,
     jac: Jac = None,
-    eps: float,
+    eps: float = DEFAULT_TOLERANCE,
     rho: float | None = None,
     curvature: float | None = None,
     hessp: AnyFunction | None = None,
@@ -193,7 +202,7 @@ def certify(
     jac : callable, True or 'autodiff'
         The gradient, as for `minimize`, but not by differences: they cannot be differenced again.
     eps : float
-        What the norm of the gradient may be.
+        What the norm of the gradient may be: 1e-5, as for `minimize`, or the tolerance of the run.
     rho : float, optional
         Lipschitz constant of the Hessian, ``tau = sqrt(eps rho)``.
     curvature : float, optional

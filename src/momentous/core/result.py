@@ -165,8 +165,7 @@ class Result(OptimizeResultCompatible, Options):
         """SciPy's order first, a line for each entry; arrays are cut short, details left out."""
         names = [name for name in _FIRST if name in self]
         names += [name for name in self if name not in (*_FIRST, *_DETAILS)]
-        width = max(map(len, names), default=0)
-        return "\n".join(f"{name:>{width}}: {_line(self[name])}" for name in names)
+        return in_lines({name: self[name] for name in names})
 
     def _repr_html_(self) -> str:
         """For notebooks: the ending, the numbers, and how the gradient norm has fallen."""
@@ -194,6 +193,12 @@ _FIRST = (
 )  # fmt: skip
 MOST_LETTERS = 300  # of a line
 _DETAILS = ("numbers", "nhev", "trace", "best_x", "best_grad_norm", "hess_inv", "allvecs")
+
+
+def in_lines(entries: Options) -> str:
+    """A line for each entry."""
+    width = max(map(len, entries), default=0)
+    return "\n".join(f"{name:>{width}}: {_line(value)}" for name, value in entries.items())
 
 
 def _line(value: Unchecked) -> str:

@@ -13,7 +13,7 @@ from momentous.certify import Certificate
 from momentous.certify import certify as certify_function
 from momentous.core.checkpoint import Checkpoint
 from momentous.core.loop import IntermediateResult
-from momentous.core.method import Method
+from momentous.core.method import DEFAULT_TOLERANCE, Method
 from momentous.core.result import Result, interrupt_with
 from momentous.core.stopping import Criterion
 from momentous.display import Display, take
@@ -134,7 +134,7 @@ def minimize(
 
 
 def certify(
-    parameters: Parameters, loss: Closure, *, eps: float, **options: Unchecked
+    parameters: Parameters, loss: Closure, *, eps: float = DEFAULT_TOLERANCE, **options: Unchecked
 ) -> Certificate:
     """Decide whether the parameters are a first-order or a second-order stationary point.
 
@@ -147,7 +147,7 @@ def certify(
     parameters, loss
         As for `minimize`.
     eps : float
-        What the norm of the gradient may be.
+        What the norm of the gradient may be: 1e-5, as for `minimize`, or the tolerance of the run.
     **options
         ``rho curvature failure_probability max_products gradient_lipschitz step rng``, as for
         `momentous.certify`; ``bounds`` as for `Optimizer`.
