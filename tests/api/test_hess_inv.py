@@ -120,10 +120,6 @@ def test_methods_without_a_matrix_have_none():
     assert result.get("hess_inv") is None
     with pytest.raises(AttributeError):
         result.hess_inv  # noqa: B018
-    inner = {"inner": lambda a, b: 2 * float(a @ b)}  # its H is one of another geometry
-    assert "hess_inv" not in minimize(
-        lambda x: (float(x @ x), 2 * x), np.ones(2), jac=True, method="lbfgs", **inner
-    )
 
 
 def test_copies_of_a_result_have_it():

@@ -11,7 +11,7 @@ import scipy.sparse.linalg
 
 from momentous import minimize
 from momentous.lowrank import LowRankObjective, Ratings, balanced, factors, objective, svd_start
-from momentous.lowrank.backends import numpy as entries
+from momentous.lowrank.backends import sums
 from momentous.lowrank.losses import Logistic
 
 pytest.importorskip("numba")
@@ -126,8 +126,8 @@ def test_the_plain_pass_gives_the_same_in_blocks_of_any_size(monkeypatch):
     problem = made("squared", backend="numpy")
     x = some_point(problem)
     value, gradient = problem.value_and_gradient(x)
-    monkeypatch.setattr(entries, "BLOCK", 7)  # less than the longest row
-    assert sum(1 for _ in problem.side(0)._ranges()) > 20
+    monkeypatch.setattr(sums, "BLOCK", 7)  # less than the longest row
+    assert sum(1 for _ in sums.blocks(problem.side(0).groups, problem.rank)) > 20
     assert problem.value(x) == pytest.approx(value, rel=1e-14)
     assert problem.gradient(x) == pytest.approx(gradient, rel=1e-12, abs=1e-16)
 

@@ -225,8 +225,8 @@ def test_the_default_memory_depends_on_the_dimension_alone():
 
 
 def test_the_default_memory_of_a_part_of_x_is_that_of_the_whole():
-    # 100 entries here and 600 on other ranks, of which only the inner product knows
-    space = Space(np.zeros(100), lambda a, b: 7 * float(a @ b))
+    # 100 entries here and 600 on other ranks
+    space = Space(np.zeros(100), lambda sums: 7 * sums, dimension=700)
     curvature = LBFGS()._no_pairs(Host.of(space))
     assert type(curvature.rows) is ListedRows
     assert curvature.known.most == default_memory(700)

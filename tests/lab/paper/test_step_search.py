@@ -205,7 +205,7 @@ def test_a_search_that_was_interrupted_goes_on(problem, tmp_path):
     before = len(watched)
     found = search_in("cut", interrupt)
     assert (found.trials, found.full) == (whole.trials, whole.full)
-    assert len(watched) == len(alone)  # every iteration once
+    assert len(alone) <= len(watched) < len(alone) + 6  # but those of the trial that was cut
     assert 0 < before < len(alone)
 
 
