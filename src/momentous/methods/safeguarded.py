@@ -432,8 +432,8 @@ class Safeguarded(Rule[SafeguardedMemory]):
                 way.shown = fast.accepted(inner)
             stand, best, steps = fast.accepted(inner), memory.best, memory.steps + 1
             noise = max(m.value_noise(best.value), memory.guard.noise)
-            # What `_iterated` makes of most iterations, in a third of the time: 6 % of the whole
-            # iteration with 100 variables (benchmarks/overhead.py).
+            # What `_iterated` makes of most iterations, in a third of the time: about 6 % of an
+            # iteration with 100 variables, measured on a busy machine.
             if (
                 stand.value - best.value < -noise
                 and stand.value > -math.inf
