@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     ComponentsMixin = TransformerMixin
 else:
-    _base = require("sklearn.base", "app", "The estimators")
-    _validation = require("sklearn.utils.validation", "app", "The estimators")
+    _base = require("sklearn.base", "app", "An estimator")
+    _validation = require("sklearn.utils.validation", "app", "An estimator")
 
     class BaseEstimator(_base.BaseEstimator):
         """The same, which knows what other libraries call its parameters."""
