@@ -6,7 +6,7 @@ Each data set (the name of a twin, or a file) is split 90/10; both fits have ran
 its ridge chosen from a grid, in both of its weightings, on a tenth of the training part, and is
 then fitted to the whole of it; its predictions are clipped to the scale like ours.  Ours has its
 defaults.  These were chosen on the splits with seeds 0 and 1 (``--choose`` prints the grid), so the
-split here has seed 2.  ``--ends`` prints when fits of ranks 10 to 128 end, and what that costs.
+split here has seed 2.
 
 Measured on two shared cores, RMSE on the held-out tenth:
 
@@ -21,13 +21,11 @@ from __future__ import annotations
 import argparse
 import time
 import warnings
-from unittest import mock
 
 import numpy as np
 
 from momentous.lowrank import MatrixCompletion, Ratings
 from momentous.lowrank.data.twins import MODELS
-from momentous.lowrank.solvers import fit
 
 RIDGES = {False: (5.0, 10.0, 15.0, 20.0, 30.0), True: (0.05, 0.1, 0.15, 0.2, 0.3)}
 CHOICES = {
@@ -103,31 +101,10 @@ def choose(name: str) -> None:
                       f"{bias_ridge:g}: {error:.4f}")  # fmt: skip
 
 
-def ends(name: str) -> None:
-    """When fits end with and without the rule of `AtRest`, which looks at predictions."""
-    known, held_out = load(name).split(0.1)
-    plain = {"weighting": 0.0}
-    for rank in (10, 20, 50, 128):
-        for what, options in (("default", {}), ("1", {"ridge": 1.0} | plain),
-                              ("10", {"ridge": 10.0} | plain)):  # fmt: skip
-            found = []
-            for factor in (0.0, fit.CHANGE_PER_TOL):
-                with mock.patch.object(fit, "CHANGE_PER_TOL", factor):
-                    before = time.process_time()
-                    fitted = MatrixCompletion(rank=rank, threads=1, **options).fit(known)
-                    seconds = time.process_time() - before
-                error = np.sqrt(np.mean((fitted.predict(held_out) - held_out.values) ** 2))
-                found.append(f"{fitted.n_iter_} sweeps, {seconds:.2f} s, error {error:.4f}")
-            print(
-                f"{name}, rank {rank}, ridge {what}: {found[0]}; by default {found[1]}", flush=True
-            )
-
-
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data", nargs="*", default=["ml-100k", "ml-1m"])
     parser.add_argument("--choose", action="store_true", help="the grid of the defaults instead")
-    parser.add_argument("--ends", action="store_true", help="when fits end instead")
     options = parser.parse_args()
     for one in options.data:
-        (choose if options.choose else ends if options.ends else report)(one)
+        (choose if options.choose else report)(one)

@@ -582,19 +582,15 @@ class LowRankObjective:
     def _sum_of_errors(
         self, P: Floats, Q: Floats, ratings: Ratings, limits: tuple[float, float]
     ) -> float:
-        rows, values, total = ratings.rows, ratings.by_row.values, 0.0
+        r, rows, values, total = self.rank, ratings.rows, ratings.by_row.values, 0.0
         for begin in range(0, ratings.nnz, ERROR_BLOCK):
             block = slice(begin, begin + ERROR_BLOCK)
-            z = self.scores(P, Q, rows[block], ratings.cols[block])
+            i, j = rows[block], ratings.cols[block]
+            z = np.einsum("ij,ij->i", P[i, :r], Q[j, :r]) + self.dtype.type(self.mean)
+            if self.penalty.biases:
+                z += P[i, -1] + Q[j, -1]
             total += float(np.sum(self.loss.error(z, values[block], limits)))
         return total
-
-    def scores(self, P: Floats, Q: Floats, rows: AnyArray, cols: AnyArray) -> Floats:
-        """z_ij of a few pairs, from the parameters of all rows and columns, where these are."""
-        r, p, q = self.rank, P[rows], Q[cols]
-        z: Floats = self.backend.xp.einsum("ij,ij->i", p[:, :r], q[:, :r])
-        z += self.dtype.type(self.mean)
-        return z + p[:, -1] + q[:, -1] if self.penalty.biases else z
 
 
 def _rank(rank: SupportsIndex, shape: tuple[int, int]) -> int:

@@ -59,10 +59,8 @@ class MatrixCompletion(RegressorMixin, BiasedCompletion):
     max_iterations : int, optional
         By default 200 sweeps (2000 with ``rank="auto"``), or 1000 iterations of another method.
     tol : float
-        Stop when two sweeps change the errors of a sample of the entries by less than 400 times
-        this, relatively, and no factor grows; or when ten sweeps lower the objective by less than
-        this.  Other methods stop when the gradient is smaller than this times that of a small
-        random point.
+        Stop when ten sweeps lower the objective by less than this, relatively; for other methods
+        when the gradient is smaller than this times that of a small random point.
     gap_tol : float
         With ``rank="auto"``: stop when the objective is proven to be this near to the optimum,
         relatively.

@@ -26,7 +26,6 @@ from momentous.core.method import Method
 from momentous.core.result import Result
 from momentous.core.status import Status
 from momentous.io.types import JsonObject
-from momentous.lowrank.data.draws import mix
 from momentous.lowrank.data.ratings import Floats, Ratings, Whole
 from momentous.lowrank.losses import Implicit, Loss, find_loss
 from momentous.lowrank.objective import LowRankObjective
@@ -40,14 +39,6 @@ from momentous.methods.registry import method_class
 SWEEPS, ITERATIONS = 200, 1000  # limits where none is given
 PUBLISHED_RIDGE = 0.003  # lambda of iALS, as published for MovieLens-20M
 IMPROVEMENT = 1e-4  # of the held-out error, relative: less than this is none
-# Fits end when so many sweeps change the errors by no more than this times ``tol``, relatively.
-# By default that takes about half of the sweeps of the rule of the objective alone, with a small
-# plain ridge as many; the held-out error is the same within 0.21 % in 12 cases (with 400 within
-# 0.35 %): benchmarks/held_out.py --ends.
-LOOK_EVERY, CHANGE_PER_TOL = 2, 200.0
-FIRST_LOOK = 2.0  # times that: the change from which on singular values are computed
-GROWTH = 1.05  # of a singular value, between two looks, at most
-SAMPLED_ROWS, ENTRIES_PER_ROW = 512, 64  # entries are looked at, about
 
 
 @dataclass(eq=False, kw_only=True)
@@ -220,15 +211,6 @@ def solve(
         if observer.last is None or objective.ranks.size > 1:  # other ranks do not go on
             raise
         observer.error = error.with_traceback(None)  # which would hold on to arrays
-    else:
-        if observer.rests and result.status is Status.STOPPED and not observer.gave_up:
-            assert observer._at_rest is not None
-            result["status"], result["success"] = Status.CONVERGED, True
-            result["message"] = (
-                f"{LOOK_EVERY} sweeps changed the errors of a sample of the entries by "
-                f"{observer._at_rest.change:.2g}, relatively, which is within "
-                f"{CHANGE_PER_TOL:g} * tol={config.tol:.3g}, and no factor grows"
-            )
     if observer.error is not None:
         objective.backend.release_memory()
         x, result = observer.kept()
@@ -273,63 +255,6 @@ def _descend(
     if "hess_inv" in result:  # pairs of vectors as long as x, which an estimator would keep
         del result["hess_inv"]
     return result.x, result
-
-
-class AtRest:
-    """Has what a fit predicts come to rest, so that further sweeps would hardly change it?
-
-    What is looked at are the slopes of the losses, which for squares are the errors, of a sample of
-    the entries that are fitted to.  Beside a saddle they rest, too: there some columns of the
-    factors are still small, and grow.  So no singular value of U V' may, and each has to be large
-    enough for rounding to say so.  (Where more columns are given than the ridge leaves, none of
-    that is known, and a fit goes on until the objective hardly falls.)
-
-    The sample belongs to the ids of rows: it is the same on any number of ranks.
-    """
-
-    def __init__(self, objective: LowRankObjective, tol: float):
-        self.objective, self.most = objective, CHANGE_PER_TOL * tol
-        self.slopes: Floats | None = None
-        self.sizes = np.zeros(0)
-        self.change = math.inf
-        ratings, storage = objective.ratings, objective.ratings.by_row
-        drawn = mix(ratings.row_keys) % np.uint64(ratings.whole.shape[0]) < SAMPLED_ROWS
-        rows = np.flatnonzero(drawn)
-        starts, counts = storage.starts[rows], np.diff(storage.starts)[rows]
-        steps = np.maximum(1, counts // ENTRIES_PER_ROW)
-        taken = -(-counts // steps)
-        number = np.arange(taken.sum()) - np.repeat(np.cumsum(taken) - taken, taken)
-        places = np.repeat(starts, taken) + number * np.repeat(steps, taken)
-        xp = objective.backend.xp
-        self.rows, self.cols = (
-            xp.asarray(np.repeat(rows, taken)),
-            xp.asarray(storage.others[places]),
-        )
-        self.values = xp.asarray(storage.values[places])
-
-    def __call__(self, x: Floats) -> bool:
-        """Is it so, by the change since the last call?"""
-        objective, before = self.objective, self.slopes
-        P, Q = objective.split(x)
-        z = objective.scores(P, objective.gathered(Q), self.rows, self.cols)
-        self.slopes = slopes = objective.loss.entries(z, self.values)[1]
-        if before is None:
-            return False
-        squares = [float((one * one).sum()) for one in (slopes - before, slopes)]
-        changed, whole = objective.ranks.all_reduce(np.array(squares))
-        self.change = math.sqrt(changed / whole) if whole > 0.0 else math.inf
-        if not self.change <= FIRST_LOOK * self.most:
-            return False
-        r, sizes = objective.rank, self.sizes
-        product = objective.gram(P[:, :r]) @ objective.gram(Q[:, :r])
-        if not np.isfinite(product).all():
-            return False
-        squared = np.sort(np.linalg.eigvals(product).real)[::-1]
-        self.sizes = now = np.sqrt(np.maximum(squared, 0.0))
-        # A Gram matrix has the squares of its factor's singular values, up to rounding.
-        known = now[-1] > 4.0 * math.sqrt(np.finfo(objective.dtype).eps) * now[0]
-        grows = sizes.size != r or bool(np.any(now > GROWTH * sizes))
-        return bool(known) and not grows and self.change <= self.most
 
 
 class FitProgress(NamedTuple):
@@ -384,8 +309,6 @@ class Observer:
         self.lowest = math.inf  # error on the entries held out, at the best point
         self._step = self._best_step = FitProgress(0, math.nan, math.nan, math.nan, 0)
         self._since, self._saved_at, self._due = 0, -math.inf, False
-        self._at_rest: AtRest | None = None
-        self.rests = False
         self._value_range = objective.ratings.whole.value_range
         if begun is not None and begun.best is not None and held_out is not None:
             self.best = objective.backend.asarray(begun.best, objective.dtype)
@@ -412,11 +335,7 @@ class Observer:
                     self._since = 0
                 self.lowest = error
         enough = self.watch is not None and bool(self.watch(step))
-        if self.config.solver == "auto" and self.config.tol and result.nit % LOOK_EVERY == 0:
-            if self._at_rest is None:
-                self._at_rest = AtRest(self.objective, self.config.tol)
-            self.rests = self._at_rest(point(result.x) if x is None else x)
-        return enough or self.gave_up or self.rests
+        return enough or self.gave_up
 
     @property
     def checkpoint(self) -> InMemory:
@@ -481,7 +400,7 @@ class Observer:
     def why_ended(self, result: Result) -> str:
         """Why the fit ended, in words: what the run says, unless it was stopped early."""
         if not (self.gave_up and result.status is Status.STOPPED):
-            return str(result.message)
+            return result.message
         return (
             f"the held-out error {self.lowest:.6g} was not improved on in "
             f"{self.patience} iterations"
