@@ -5,7 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from momentous import L1, Box, ElasticNet, GroupL2, Simplex, minimize, minimize_many
+from momentous import (
+    L1,
+    Box,
+    CheckpointError,
+    ElasticNet,
+    GroupL2,
+    Simplex,
+    minimize,
+    minimize_many,
+)
 
 RANDOM = np.random.default_rng(0)
 DATA, TARGETS = RANDOM.standard_normal((30, 6)), RANDOM.standard_normal((20, 30))
@@ -45,6 +54,9 @@ def test_a_run_with_a_term_goes_on_where_it_was_saved(tmp_path):
     rest = minimize_many(squares, X, (TARGETS[:5],), resume=path, **options)
     assert np.array_equal(rest.x, whole.x)
     assert np.array_equal(rest.nfev, whole.nfev)
+    for other in (L1(2.0), Simplex(1.0), None):
+        with pytest.raises(CheckpointError, match="another penalty"):
+            minimize_many(squares, X, (TARGETS[:5],), resume=path, **options | {"penalty": other})
 
 
 def test_a_box_is_bounds_and_a_start_outside_a_set_moves_in():

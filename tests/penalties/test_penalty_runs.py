@@ -362,3 +362,15 @@ def test_the_search_goes_beyond_the_model_where_a_term_bends_and_f_does_not(term
     assert run.success
     assert run.nfev <= most
     assert all(np.isfinite(term.value(x)) for x in points)
+
+
+@pytest.mark.parametrize("term", [Simplex(1.0), Ball(1.0)])
+def test_a_search_ends_where_the_proximal_map_gets_nowhere(term):
+    c = np.array([1.0, 2.0, 3.0])
+    found = minimize(
+        lambda x: (c @ x, c), [0.3, 0.3, 0.4], jac=True, penalty=term, method="lbfgs", tol=1e-8
+    )
+    assert found.success
+    least = c.min() if isinstance(term, Simplex) else -np.linalg.norm(c)
+    assert found.fun == pytest.approx(least, rel=1e-12)
+    assert found.nfev <= (8 if isinstance(term, Simplex) else 60)  # 19 with the slope at the end

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from momentous.core.box import Box
 from momentous.core.checkpoint import (
     KIND,
     MALFORMED,
@@ -25,6 +24,8 @@ from momentous.core.status import Ending
 from momentous.io.archive import write_archive
 from momentous.lanes.driver import Batch, Driver
 from momentous.lanes.machine import Lanes
+
+PROBED_STARTS = 8  # at which a simple term is told from another one
 
 
 @record
@@ -81,10 +82,14 @@ class _Unpacker(Unpacker):
         return self._made[number]
 
 
-def _fingerprint(starts: Array, box: Box | None) -> str:
-    """Do two batches begin at the same points, in the same order, precision and bounds?"""
-    sides = () if box is None else (box.lower, box.upper)
+def _fingerprint(starts: Array, m: Lanes) -> str:
+    """Do two batches begin at the same points, in the same order and precision, and with the same
+    bounds or terms?"""
+    sides = () if m.bounds is None else (m.bounds.lower, m.bounds.upper)
     rows = [np.ascontiguousarray(to_numpy(a)) for a in (starts, *sides)]
+    if (penalty := m.space.penalty) is not None:  # what it makes of some starts, but for rounding
+        some = rows[0][:PROBED_STARTS]
+        rows += [np.round(penalty.prox(m.space, row, 1.0), 6) + 0.0 for row in some]
     return f"{rows[0].dtype} {zlib.crc32(b''.join(a.tobytes() for a in rows)):08x}"
 
 
@@ -94,7 +99,7 @@ def write(checkpoint: Checkpoint, state: BatchState, driver: Driver, starts: Arr
     packer = _Packer(driver.m)
     content = {
         "state": packer.pack(state), "method": driver.rule.description(),
-        "starts": _fingerprint(starts, driver.m.bounds), "shape": list(starts.shape),
+        "starts": _fingerprint(starts, driver.m), "shape": list(starts.shape),
         "tolerance": driver.tolerance, "exact": isinstance(state.batch, list),
     }  # fmt: skip
     arrays = {f"a{i}": array for i, array in enumerate(packer.arrays)}
@@ -115,11 +120,11 @@ def read(
     exact: bool,
 ) -> BatchState:  # fmt: skip
     """The batch of these starts that was saved."""
-    same = content["starts"] == _fingerprint(starts, driver.m.bounds)
+    same = content["starts"] == _fingerprint(starts, driver.m)
     if content["shape"] != list(starts.shape) or not same:
         raise CheckpointError(
             f"the checkpoint belongs to other starts, of shape {tuple(content['shape'])}, or to "
-            "other bounds: resume it with the X0 and bounds that it was written with"
+            "other bounds or another penalty: resume it with the X0, bounds and penalty of its run"
         )
     if content["exact"] != exact:
         raise CheckpointError(

@@ -359,3 +359,31 @@ def test_a_cache_with_other_ids_counts_as_absent(tmp_path, name, change):
     again = read_ratings(path)
     np.testing.assert_array_equal(again.row_ids, before.row_ids)
     np.testing.assert_array_equal(again.col_ids, before.col_ids)
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        ({"indices": np.array([0.5, 1.5, 2.5])}, "not of whole numbers"),
+        ({"indptr": np.array([0.2, 2.2, 2.2, 3.2])}, "not of whole numbers"),
+        ({"indices": np.array([1, 3, 0, 1]), "data": np.ones(4)}, "different lengths"),
+        ({"data": np.ones(5)}, "different lengths"),
+    ],
+)
+def test_places_of_a_matrix_that_scipy_would_cut_are_refused(write, damage, told):
+    with pytest.raises(RatingsFileError, match=told):
+        read_ratings(write("matrix.npz", npz(**CSR | damage)))
+
+
+def test_a_long_line_without_quotes_is_told_as_that_and_skipped(write):
+    path = write("long.csv", "1,1,3\n" * 3000 + "1,3,4" + "x" * 3000 + "\n5,6,2\n")
+    limits = Limits(line_bytes=1000)
+    with pytest.raises(RatingsFileError, match="more than the limit of 1,000"):
+        read_ratings(path, limits=limits)
+    with pytest.warns(RuntimeWarning, match="skipped 1"):
+        assert read_ratings(path, limits=limits, skip_bad=True).nnz > 0
+
+
+def test_two_signs_are_no_number(write):
+    with pytest.raises(RatingsFileError, match="finite number"):
+        read_ratings(write("signs.csv", "userId,movieId,rating\n1,2,+-3\n"))

@@ -256,7 +256,9 @@ class BoxLine(BentLine):
         point: Array = m.box.clip(m, m.combination(here.point, t, self.direction))
         return point
 
-    def slope_at(self, m: Any, there: Sample, made: Vectors, sums: Sums) -> Any:
+    def slope_at(
+        self, m: Any, there: Sample, t: Any, made: Vectors, sums: Sums
+    ) -> Any:  # fmt: skip
         """Of what still moves there."""
         box = m.box
         if there.gradient is None:

@@ -279,12 +279,14 @@ class FusedLine:
         # A gradient that is asked for apart has its pass; one that a value brings has none.
         return ask._replace(work=work, vectors=vectors, below=UNKNOWN)
 
-    def slope_at(self, m: Any, there: Sample, made: Vectors, sums: Sums) -> Any:
+    def slope_at(
+        self, m: Any, there: Sample, t: Any, made: Vectors, sums: Sums
+    ) -> Any:  # fmt: skip
         if sums:
             self.found = there, made, sums
         if self.found[0] is there:
             return self.found[2][0]
-        return self.known().slope_at(m, there, made, sums)
+        return self.known().slope_at(m, there, t, made, sums)
 
 
 # --- small linear algebra -------------------------------------------------------------------------

@@ -170,7 +170,7 @@ class LBFGS(Rule[LBFGSMemory]):
         current, search = memory.current, memory.search
         line = memory.curvature.line(m, current)
         t = m.where(search.trials == 0, line.first, search.t)
-        slope = line.slope_at(m, here, made, sums)
+        slope = line.slope_at(m, here, t, made, sums)
         passes = self._wolfe.passes(m, search, current, line, t, here, slope)
 
         def accept() -> LBFGSMemory:
@@ -196,7 +196,7 @@ class LBFGS(Rule[LBFGSMemory]):
             (looks, lambda: before.looked(m, memory.rounding, current, here.value)),
         )
         there = m.choose(looks, memory.held, here)
-        slope = line.slope_at(m, there, made, sums)
+        slope = line.slope_at(m, there, t, made, sums)
         end_slope = math.nan if memory.held.gradient is None else slope
 
         def judge() -> Search:

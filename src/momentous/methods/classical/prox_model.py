@@ -42,7 +42,7 @@ from momentous.methods.classical.box_model import (
     where_held,
     zeros_like,
 )
-from momentous.methods.search.wolfe import Line, first_guess
+from momentous.methods.search.wolfe import Line
 
 # Turns after which the answer is taken as it is; and how near, in units of |p|, it is settled.
 MOST_TURNS = 10
@@ -133,9 +133,11 @@ class ProxLine(BentLine):
 
     @staticmethod
     def from_sample(m: BoxMachine, here: Sample, inverse: Inverse, guess: Any) -> ProxLine:
-        """Towards the least value of the model; without pairs to the proximal gradient step."""
+        """Towards the least value of the model.  Without pairs that is the proximal gradient step
+        whose gradient step is of length 1."""
         norm = m.norm(here.gradient)
-        step = m.case(first_guess(m, here, norm), (m.no(guess), lambda: inverse.gamma))
+        first = 1.0 / (norm + (norm == 0.0))
+        step = m.case(first, (m.no(guess), lambda: inverse.gamma))
         begun = _guess(m, m.combination(here.point, -step, here.gradient), step)
         found = m.case(begun, (m.no(guess), lambda: _model_end(m, here, inverse, begun, step)))
         line = ProxLine._to(m, here, found, step, guess)
@@ -169,12 +171,21 @@ class ProxLine(BentLine):
         slopes: Array = m.combination(gradient, 1.0, self.linear)
         return slopes
 
-    def slope_at(self, m: Any, there: Sample, made: Vectors, sums: Sums) -> Any:
-        """Of what still moves there."""
+    def slope_at(
+        self, m: Any, there: Sample, t: Any, made: Vectors, sums: Sums
+    ) -> Any:  # fmt: skip
+        """Of what still moves there.  Beyond the end the mean of the way on counts: along a sphere,
+        or in a corner, the proximal map soon gets nowhere."""
         if there.gradient is None:
             return math.nan
-        given = self.slopes(m, there.gradient), self.direction, self.held, there.point, self.end
-        return m.dot(_moving, *given)
+        slopes, x, end = self.slopes(m, there.gradient), there.point, self.end
+
+        def went_on() -> Any:
+            way = m.inner(slopes, m.combination(x, -1.0, end))
+            return way / m.where(t > 1.0, t - 1.0, 1.0)
+
+        begun = m.dot(_moving, slopes, self.direction, self.held, x, end)
+        return m.case(begun, (t > 1.0, went_on))
 
 
 def _moving(

@@ -105,8 +105,10 @@ class Line:
         """What a share of the slope says that f changes by, up to a point at t."""
         return share * t * self.slope
 
-    def slope_at(self, m: Machine, there: Sample, made: Vectors, sums: Sums) -> Any:
-        """<grad f, d> at another sample; ``made`` and ``sums`` come with its evaluation."""
+    def slope_at(
+        self, m: Machine, there: Sample, t: float, made: Vectors, sums: Sums
+    ) -> Any:  # fmt: skip
+        """<grad f, d> at another sample, at t; ``made`` and ``sums`` come with its evaluation."""
         return math.nan if there.gradient is None else m.inner(there.gradient, self.direction)
 
 

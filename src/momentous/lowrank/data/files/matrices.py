@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import zipfile
 
@@ -103,6 +104,30 @@ def _check_sides(shape: tuple[int, int], entries: int, name: str, limits: Limits
 # --- SciPy's npz ----------------------------------------------------------------------------------
 
 
+def _check_parts(archive: zipfile.ZipFile) -> None:
+    """Are places whole numbers, one for each of the data?  SciPy would cut what is not."""
+    lengths = {}
+    for name in {"row.npy", "col.npy", "indices.npy", "indptr.npy", "data.npy"} & set(
+        archive.namelist()
+    ):
+        with archive.open(name) as stream:
+            is_first = np.lib.format.read_magic(stream) == (1, 0)
+            header = (
+                np.lib.format.read_array_header_1_0
+                if is_first
+                else np.lib.format.read_array_header_2_0
+            )
+            shape, _, dtype = header(stream)
+        lengths[name] = math.prod(shape)
+        if name != "data.npy" and dtype.kind not in "iu":
+            raise ValueError(f"its {name[:-4]} is of {dtype}, not of whole numbers")
+        if name == "indptr.npy":
+            with archive.open(name) as stream:
+                lengths[name] = int(np.lib.format.read_array(stream, allow_pickle=False)[-1])
+    if len(set(lengths.values())) > 1:
+        raise ValueError(f"its parts are of different lengths: {lengths}")
+
+
 def read_npz(file: File, work: Work) -> Outcome:
     """A cache of ours, or a matrix that ``scipy.sparse.save_npz`` has written.
 
@@ -117,8 +142,9 @@ def read_npz(file: File, work: Work) -> Outcome:
     try:
         with zipfile.ZipFile(path) as archive:
             unpacked = sum(member.file_size for member in archive.infolist())
-        if unpacked > limits.unpacked_bytes:
-            raise limits.exceeded("unpacked_bytes", name, f"unpacks to {unpacked:,} bytes")
+            if unpacked > limits.unpacked_bytes:
+                raise limits.exceeded("unpacked_bytes", name, f"unpacks to {unpacked:,} bytes")
+            _check_parts(archive)
         matrix = scipy.sparse.load_npz(path)
         if matrix.format not in ("coo", "csr", "csc"):
             raise ValueError(

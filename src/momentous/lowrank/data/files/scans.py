@@ -357,7 +357,12 @@ def _find_rejects(scan: Scan, connection: Connection) -> list[Reject]:
     files = {str(path): k for k, path in enumerate(scan.source.paths)}
     has_quotes = scan.source.has_quotes
     return [
-        Reject(files[path], place, kinds, "\n" in line or (TOO_LONG in kinds and has_quotes))
+        Reject(
+            files[path],
+            place,
+            kinds,
+            "\n" in line or (TOO_LONG in kinds and has_quotes and '"' in line),
+        )
         for path, place, kinds, line in found
     ]
 

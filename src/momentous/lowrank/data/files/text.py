@@ -64,10 +64,10 @@ def trimmed(cell: str) -> str:
 
 
 def rating_number(cell: str, options: Options) -> str:
-    """A rating as SQL; DuckDB would take 1_0 for a number."""
+    """A rating as SQL; DuckDB would take 1_0 and +-1 for numbers."""
     if options.count == 2:
         return "CAST(0 AS DOUBLE)"
-    wrong, number = f"contains({cell}, '_')", cell
+    wrong, number = f"contains({cell}, '_') OR contains({cell}, '+-')", cell
     if options.decimal != ".":
         wrong += f" OR contains({cell}, '.')"
         number = f"replace({cell}, {quoted_text(options.decimal)}, '.')"
