@@ -88,8 +88,9 @@ def _fingerprint(starts: Array, m: Lanes) -> str:
     sides = () if m.bounds is None else (m.bounds.lower, m.bounds.upper)
     rows = [np.ascontiguousarray(to_numpy(a)) for a in (starts, *sides)]
     if (penalty := m.space.penalty) is not None:  # what it makes of some starts, but for rounding
-        some = rows[0][:PROBED_STARTS]
-        rows += [np.round(penalty.prox(m.space, row, 1.0), 6) + 0.0 for row in some]
+        steps, some = (1.0, 1e-3), rows[0][:PROBED_STARTS]
+        made = [penalty.prox(m.space, row, step) for step in steps for row in some]
+        rows += [np.round(each, 6) + 0.0 for each in made]
     return f"{rows[0].dtype} {zlib.crc32(b''.join(a.tobytes() for a in rows)):08x}"
 
 

@@ -376,7 +376,10 @@ def test_places_of_a_matrix_that_scipy_would_cut_are_refused(write, damage, told
 
 
 def test_a_long_line_without_quotes_is_told_as_that_and_skipped(write):
-    path = write("long.csv", "1,1,3\n" * 3000 + "1,3,4" + "x" * 3000 + "\n5,6,2\n")
+    path = write(
+        "long.csv",
+        "".join(f"{i},{i},3\n" for i in range(3000)) + "1,3,4" + "x" * 3000 + "\n5,6,2\n",
+    )
     limits = Limits(line_bytes=1000)
     with pytest.raises(RatingsFileError, match="more than the limit of 1,000"):
         read_ratings(path, limits=limits)
