@@ -90,6 +90,7 @@ def _fingerprint(starts: Array, m: Lanes) -> str:
     if (penalty := m.space.penalty) is not None:  # what it makes of some starts, but for rounding
         steps, some = (1.0, 1e-3), rows[0][:PROBED_STARTS]
         made = [penalty.prox(m.space, row, step) for step in steps for row in some]
+        made += [np.array([penalty.total(m.space, row) for row in some])]
         rows += [np.round(each, 6) + 0.0 for each in made]
     return f"{rows[0].dtype} {zlib.crc32(b''.join(a.tobytes() for a in rows)):08x}"
 
