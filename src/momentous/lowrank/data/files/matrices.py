@@ -107,23 +107,20 @@ def _check_sides(shape: tuple[int, int], entries: int, name: str, limits: Limits
 def _check_parts(archive: zipfile.ZipFile) -> None:
     """Are places whole numbers, one for each of the data?  SciPy would cut what is not."""
     lengths = {}
-    for name in {"row.npy", "col.npy", "indices.npy", "indptr.npy", "data.npy"} & set(
-        archive.namelist()
-    ):
-        with archive.open(name) as stream:
-            is_first = np.lib.format.read_magic(stream) == (1, 0)
-            header = (
-                np.lib.format.read_array_header_1_0
-                if is_first
-                else np.lib.format.read_array_header_2_0
-            )
+    for part in ("row", "col", "indices", "indptr", "data"):
+        if f"{part}.npy" not in archive.namelist():
+            continue
+        with archive.open(f"{part}.npy") as stream:
+            form = np.lib.format
+            is_first = form.read_magic(stream) == (1, 0)
+            header = form.read_array_header_1_0 if is_first else form.read_array_header_2_0
             shape, _, dtype = header(stream)
-        lengths[name] = math.prod(shape)
-        if name != "data.npy" and dtype.kind not in "iu":
-            raise ValueError(f"its {name[:-4]} is of {dtype}, not of whole numbers")
-        if name == "indptr.npy":
-            with archive.open(name) as stream:
-                lengths[name] = int(np.lib.format.read_array(stream, allow_pickle=False)[-1])
+        lengths[part] = math.prod(shape)
+        if part != "data" and dtype.kind not in "iu":
+            raise ValueError(f"its {part} is of {dtype}, not of whole numbers")
+        if part == "indptr":
+            with archive.open("indptr.npy") as stream:
+                lengths[part] = int(np.lib.format.read_array(stream, allow_pickle=False)[-1])
     if len(set(lengths.values())) > 1:
         raise ValueError(f"its parts are of different lengths: {lengths}")
 
