@@ -201,6 +201,18 @@ def test_colons_that_run_together_are_refused(write, line):
     assert told.value.line == 3
 
 
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [("1::2::3\n1::2::5:::9\n", 2), ("1::2::5:::9\n", 1), ("1::2::5::9\n1::2:::5::9\n", 2),
+     ("1::2::5:::9\n1::2::3\n1::3::3\n", 1)],
+)  # fmt: skip
+def test_three_colons_are_named_where_they_stand(write, text, line):
+    with pytest.raises(RatingsFileError, match="':::' does not say where a field ends") as told:
+        read_ratings(write("r.txt", text), cache=False)
+    assert told.value.line == line
+    assert ":::" in told.value.content
+
+
 def test_a_closed_quote_with_more_behind_it_is_refused(write):
     for bad in ('"x"y,1,2', '"x" y,1,2', 'x,1,"2', '"x,1,2'):
         with pytest.raises(RatingsFileError, match="quotes") as told:
@@ -220,8 +232,21 @@ def test_a_quote_that_is_not_closed_is_no_line_to_skip(write):
 
 def test_a_carriage_return_ends_a_line(write):
     with pytest.raises(RatingsFileError, match="expected 3 fields") as told:
-        read_ratings(write("r.csv", "1,2,3\r\n1,3\r,3\n"))
+        read_ratings(write("r.csv", "1,2,3\r\n1,3\r,3\n4,5,6\n4,6,6\n"))
     assert told.value.line == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "users", "items"),
+    [("1,2,3\r4,5,6\r", [1, 4], [2, 5]), ("user;item;rating\rx;2;3\ry;5;6", ["x", "y"], [2, 5]),
+     ("\r\r 1 2  3\r4\t5 6", [1, 4], [2, 5]), ("1,2,3\n4,5,6\r", [1, 4], [2, 5]),
+     ("5:\r1,3,2005\r4,6,2005\r", [1, 4], [5]),
+     ('{"user":1,"item":2,"rating":3}\r{"user":4,"item":5,"rating":6}\r', [1, 4], [2, 5])],
+)  # fmt: skip
+def test_a_carriage_return_alone_ends_the_first_lines_too(write, text, users, items):
+    ratings = read_ratings(write("r.txt", text), cache=False)
+    assert (ratings.row_ids.tolist(), ratings.col_ids.tolist()) == (users, items)
+    assert ratings.values.tolist() == [3, 6]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="names of files are text elsewhere")

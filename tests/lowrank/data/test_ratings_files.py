@@ -358,6 +358,19 @@ def test_decimal_commas_are_read_where_they_are_asked_for(write, text, values):
         read_ratings(path, decimal="x")
 
 
+@pytest.mark.parametrize(
+    ("text", "is_told"),
+    [("1;1;4\n1;2;3,5\n", True), ("1;1;4\n1;2;-1.234,5e1\n", True), ("1;1;4\n1;2;five\n", False),
+     ("1;1;4\n1;2;\n", False), ("1;1;4\n1;2;3,5 stars\n", False), ("1;1;4\n1,5;2;x\n", False),
+     ('1,1,4\n1,2,"3,5"\n', True), ('{"user":1,"item":2,"rating":"3,5"}\n', True),
+     ("1:\n1,2,2005-01-01\n1,x,2005-01-01\n", False)],
+)  # fmt: skip
+def test_decimal_commas_are_named_where_the_rating_has_one(write, text, is_told):
+    with pytest.raises(RatingsFileError, match="finite number as the rating") as told:
+        read_ratings(write("r.txt", text), cache=False)
+    assert ("--decimal" in told.value.problem) is is_told
+
+
 def test_a_decimal_point_is_none_where_commas_are_asked_for(write):
     for number in ("4.5", "1.234,5"):
         with pytest.raises(RatingsFileError, match=r"decimal comma.*decimal=','") as told:

@@ -20,6 +20,7 @@ from momentous.lowrank.data.errors import Limits, RatingsFileError
 WHITESPACE = " "  # as a delimiter: any run of spaces and tabs
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 DENSE_FROM = 8  # numbers per line, without a header: nobody writes triples like that
+COLONS = "expected '::' between fields; ':::' does not say where a field ends"
 _TRIED = ("::", "\t", ",", ";", "|", WHITESPACE)
 _SAMPLE_BYTES, _SAMPLE_LINES, _LONGEST_LINE = 1 << 16, 100, 1 << 20
 
@@ -77,16 +78,16 @@ def first_lines(path: Path, name: str) -> FirstLines:
     lines: list[str] = []
     numbers: list[int] = []
     size, number = 0, 0
-    with path.open("rb") as file:
+    with path.open(encoding="latin-1") as file:  # Python takes all ends of lines, and any byte
         while size < _SAMPLE_BYTES and len(lines) < _SAMPLE_LINES:
-            raw = file.readline(_LONGEST_LINE)
+            raw = file.readline(_LONGEST_LINE).encode("latin-1")
             if not raw:
                 break
             if not number:
                 if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
                     raise RatingsFileError(name, "is encoded as UTF-16; save it as UTF-8")
                 raw = raw.removeprefix(BYTE_ORDER_MARK)
-            text = raw.decode("utf-8", "replace").strip(" \r\n")
+            text = raw.decode("utf-8", "replace").strip(" \n")
             if text:
                 size += len(raw)
                 lines.append(text)
@@ -142,10 +143,13 @@ def find_dialect(
     # A comma that stands for a decimal point is the last that separates fields.
     tried = sorted(_TRIED, key=decimal.__eq__) if delimiter is None else [delimiter]
     cut = {one: split_lines(head.lines, one) for one in tried}
-    agree = {one: _common_count(cut[one], count) for one in tried}
+    clear = [[one for one in cut[each] if not _runs_on(one, each)] for each in tried]
+    agree = {one: _common_count(lines, count) for one, lines in zip(tried, clear, strict=True)}
     best = max(tried, key=lambda one: agree[one][1])  # the first of equals
     fields, lines = agree[best]
     if 2 * lines < len(cut[best]) or not lines:
+        if len(clear[0]) < len(cut[tried[0]]):
+            raise head.error(COLONS)
         if delimiter is not None:
             raise head.error(f"expected {WANTED[count]} separated by {delimiter!r}")
         raise head.error(f"expected lines of {WANTED[count]} with a delimiter")
@@ -199,6 +203,11 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _runs_on(record: list[str], delimiter: str) -> bool:
+    """Have colons been cut that do not say where a field ends, as in 1:::2?"""
+    return delimiter == "::" and any(one.startswith(":") for one in record[1:])
 
 
 def _common_count(records: list[list[str]], least: int) -> tuple[int, int]:

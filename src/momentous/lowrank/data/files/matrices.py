@@ -22,7 +22,7 @@ from momentous.lowrank.data.files.scans import (
     read_triples,
     skipped_note,
 )
-from momentous.lowrank.data.files.text import plain_text, rating_number
+from momentous.lowrank.data.files.text import plain_text, rating_column
 from momentous.lowrank.data.ratings import Ratings, check_starts, make_ratings
 
 Outcome = tuple[Ratings, list[str]]
@@ -56,7 +56,7 @@ def read_matrix_market(file: File, work: Work) -> Outcome:
         lines,
         IdColumn("c0", row),
         IdColumn("c1", column),
-        rating_number("c2", work.options),
+        rating_column("c2", work.options),
         (
             (f"{row} IS NULL", f"expected a row from 1 to {rows}"),
             (f"{column} IS NULL", f"expected a column from 1 to {columns}"),

@@ -26,7 +26,7 @@ from momentous.lowrank.data.files.database import (
     quoted_text,
     read_files,
 )
-from momentous.lowrank.data.files.dialect import BYTE_ORDER_MARK, Columns, has_quotes
+from momentous.lowrank.data.files.dialect import BYTE_ORDER_MARK, COLONS, Columns, has_quotes
 from momentous.lowrank.data.ratings import Users
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ NOT_UTF8 = "is not encoded as UTF-8; save it as UTF-8"
 QUOTES = "expected quotes that are closed, and a delimiter after them: close or remove them"
 NO_MOVIE = "expected a line 'movie:' before the first rating"
 NUMBER = "expected a finite number as the rating"
+COMMA_NUMBER = "expected a number with a decimal comma as the rating, as decimal=',' says"
+COMMA_HINT = "; for decimal commas take decimal=',' or --decimal ,"
 NO_CELL = "\x01nothing\x01"  # DuckDB takes '' for null unless another text means null
 BLANKS = " \t"  # that do not belong to a field of text; other spaces may be an id
 
@@ -116,6 +118,19 @@ class IdColumn(NamedTuple):
     strips: bool = False  # are `BLANKS` around it left out?
 
 
+class RatingColumn(NamedTuple):
+    """The ratings, as SQL."""
+
+    number: str  # NULL where there is none
+    text: str = "NULL"  # as the file has it
+    expected: str = NUMBER  # what it must be, for messages
+
+    def problem(self, text: str | None) -> str:
+        """What is wrong with one that is no number."""
+        has_comma = re.fullmatch(r"[+-]?\d[\d.]*,\d+(e[+-]?\d+)?", (text or "").strip(), re.I)
+        return self.expected + (COMMA_HINT if has_comma and self.expected == NUMBER else "")
+
+
 @dataclass(frozen=True)
 class Scan:
     """How triples are read from some files or from a table."""
@@ -124,10 +139,9 @@ class Scan:
     source: Lines | str  # a file of text, or a query
     user: IdColumn
     item: IdColumn
-    rating: str  # a number as SQL, NULL where there is none
+    rating: RatingColumn
     checks: tuple[tuple[str, str], ...] = ()
     """What may be wrong with a row: a condition, which is never NULL, and what to say."""
-    number: str = NUMBER  # what the rating must be, for messages
     where: str = "true"  # which rows of the source there are
     movie: bool = False
     """Items stand in rows of their own before those with their ratings; they are numbers."""
@@ -135,7 +149,9 @@ class Scan:
     def rows(self, limits: Limits) -> str:
         """The query for all rows, with what conditions need."""
         source = self.source.sql(limits) if isinstance(self.source, Lines) else self.source
-        columns = [f"{self.user.text} AS user, {self.item.text} AS item, {self.rating} AS rating"]
+        columns = [
+            f"{self.user.text} AS user, {self.item.text} AS item, {self.rating.number} AS rating"
+        ]
         columns += [
             f"{column.number} AS {side}_number"
             for side, column in (("user", self.user), ("item", self.item))
@@ -172,13 +188,15 @@ class Scan:
             )
         if "\0" in text:
             return "expected ids without zero bytes"
-        if isinstance(self.source, Lines) and self.source.delimiter == "::" and text[0] == ":":
-            return None if getattr(self, side).text == "c0" else self.source.expected  # 1:::2
+        runs_on = isinstance(self.source, Lines) and self.source.delimiter == "::"
+        if runs_on and text[0] == ":" and getattr(self, side).text != "c0":
+            return COLONS
         return None
 
     def problem(self, row: int, connection: Connection, limits: Limits) -> tuple[str, str]:
         """What is wrong with a row, and what it has."""
-        found = connection.execute(f"SELECT * FROM ({self.rows(limits)}) LIMIT 1 OFFSET {row}")
+        rows = f"SELECT *, {self.rating.text} AS rated FROM ({self.rows(limits)})"
+        found = connection.execute(f"{rows} LIMIT 1 OFFSET {row}")
         names = [one[0] for one in found.description]
         cells = dict(zip(names, found.fetchall()[0], strict=True))
         shown = ", ".join(str(cells[name]) for name in ("user", "item", "rating"))
@@ -192,7 +210,7 @@ class Scan:
         ]
         if cells["rating"] is not None and math.isfinite(cells["rating"]):
             problems.append(NO_MOVIE)
-        return [*problems, self.number][0], shown
+        return [*problems, self.rating.problem(cells["rated"])][0], shown
 
 
 class Texts(NamedTuple):
@@ -389,6 +407,8 @@ def _first_error(
                 if first is not None and is_rejected:
                     return _reject_error(first, name, number, content, scan.source, limits)
                 problem, _ = scan.problem(rows, work.connection, limits)
+                if scan.source.delimiter == "::" and ":::" in content:
+                    problem = COLONS
                 return RatingsFileError(name, problem, number, content)
     return RatingsFileError(scan.name, scan.source.expected)
 
@@ -401,6 +421,8 @@ def _reject_error(
         problem = NOT_UTF8
     elif "UNQUOTED VALUE" in reject.kinds or reject.is_open:
         problem = QUOTES
+    elif source.delimiter == "::" and ":::" in content:
+        problem = COLONS
     elif TOO_LONG in reject.kinds:
         problem = f"has a line of more than {limits.line_bytes:,} bytes"
         return limits.exceeded("line_bytes", name, problem, line, content)

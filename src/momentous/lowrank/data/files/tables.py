@@ -5,7 +5,7 @@ from __future__ import annotations
 from momentous.lowrank.data.errors import RatingsFileError
 from momentous.lowrank.data.files.database import duckdb_errors, quoted_name, read_files
 from momentous.lowrank.data.files.dialect import File, find_columns
-from momentous.lowrank.data.files.scans import IdColumn, Scan, Work
+from momentous.lowrank.data.files.scans import IdColumn, RatingColumn, Scan, Work
 
 COPY = "momentous_rows"
 _INTEGERS = {
@@ -62,7 +62,7 @@ def table_scan(query: str, name: str, work: Work, is_stream: bool = False) -> Sc
         table,
         user,
         item,
-        rating,
+        RatingColumn(rating),
         tuple((f"coalesce({one}, false)", ROUNDED) for one in rounded),
     )
 

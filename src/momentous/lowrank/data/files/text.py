@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import uuid
 from functools import partial
 from pathlib import Path
@@ -18,20 +17,18 @@ from momentous.lowrank.data.files.dialect import (
 )
 from momentous.lowrank.data.files.scans import (
     BAD_MOVIE,
+    COMMA_NUMBER,
     NO_MOVIE_LINE,
+    NUMBER,
     IdColumn,
     Lines,
     Options,
+    RatingColumn,
     Scan,
     Work,
     is_plain_number,
 )
 
-DECIMAL_COMMA = (
-    "expected a finite number as the rating, with a decimal point; for decimal commas take "
-    "decimal=',' or --decimal ,"
-)
-DECIMAL_POINT = "expected a number with a decimal comma as the rating, as decimal=',' says"
 _CHUNK_BYTES = 1 << 18  # that stay in the processor's cache
 
 
@@ -45,16 +42,12 @@ def plain_text(file: File, work: Work, one_space: bool = False) -> Path:
         if not one_space and not any(b"\r" in chunk for chunk in chunks):
             return file.path
     copy = work.folder / uuid.uuid4().hex
-    if one_space:
-        with file.path.open("rb") as stream, copy.open("wb") as clean:
-            lines = iter(partial(stream.readline, work.options.limits.line_bytes), b"")
-            clean.writelines(b" ".join(line.split()) + b"\n" for line in lines)
-    else:  # Python takes all ends; in this encoding any byte is a letter
-        with (
-            file.path.open(encoding="latin-1") as stream,
-            copy.open("w", encoding="latin-1", newline="\n") as clean,
-        ):
-            shutil.copyfileobj(stream, clean, _CHUNK_BYTES)
+    # Python takes all ends; in this encoding any byte is a letter.
+    with file.path.open(encoding="latin-1") as stream, copy.open("wb") as clean:
+        size = work.options.limits.line_bytes if one_space else _CHUNK_BYTES
+        for text in iter(lambda: stream.readline(size) if one_space else stream.read(size), ""):
+            part = text.encode("latin-1")
+            clean.write(b" ".join(part.split()) + b"\n" if one_space else part)
     return copy
 
 
@@ -63,15 +56,16 @@ def trimmed(cell: str) -> str:
     return f"trim({cell}, chr(9) || ' ')"
 
 
-def rating_number(cell: str, options: Options) -> str:
-    """A rating as SQL; DuckDB would take 1_0 and +-1 for numbers."""
+def rating_column(cell: str, options: Options) -> RatingColumn:
+    """A rating in a field; DuckDB would take 1_0 and +-1 for numbers."""
     if options.count == 2:
-        return "CAST(0 AS DOUBLE)"
-    wrong, number = f"contains({cell}, '_') OR contains({cell}, '+-')", cell
+        return RatingColumn("CAST(0 AS DOUBLE)")
+    wrong, number, expected = f"contains({cell}, '_') OR contains({cell}, '+-')", cell, NUMBER
     if options.decimal != ".":
         wrong += f" OR contains({cell}, '.')"
-        number = f"replace({cell}, {quoted_text(options.decimal)}, '.')"
-    return f"CASE WHEN NOT ({wrong}) THEN TRY_CAST({number} AS DOUBLE) END"
+        number, expected = f"replace({cell}, {quoted_text(options.decimal)}, '.')", COMMA_NUMBER
+    number = f"CASE WHEN NOT ({wrong}) THEN TRY_CAST({number} AS DOUBLE) END"
+    return RatingColumn(number, cell, expected)
 
 
 def text_id(cell: str, samples: list[str]) -> IdColumn:
@@ -115,8 +109,7 @@ def delimited_scan(path: Path, name: str, dialect: Dialect, options: Options) ->
         else text_id(cell, [one[k] for one in dialect.samples])
         for cell, k in zip(cells[:2], dialect.columns[:2], strict=True)
     )
-    number = DECIMAL_COMMA if options.decimal == "." else DECIMAL_POINT
-    return Scan(name, lines, user, item, rating_number(cells[-1], options), number=number)
+    return Scan(name, lines, user, item, rating_column(cells[-1], options))
 
 
 # --- other lines ----------------------------------------------------------------------------------
@@ -139,7 +132,7 @@ def netflix_scans(files: list[File], work: Work) -> list[Scan]:
         Lines(paths, names, 3, ",", pads=True, expected=expected),
         text_id("c0", samples),
         IdColumn("'0'", movie),
-        rating_number("c1", work.options),
+        rating_column("c1", work.options),
         (("c2 IS NULL", expected),),
         where=f"c1 IS NOT NULL OR {first} <> ''",  # DuckDB pads lines of spaces, too
         movie=True,
@@ -173,7 +166,7 @@ def _json_scan(file: File, work: Work) -> Scan:
         Lines((plain_text(file, work),), (file.name,), expected=expected),
         IdColumn(user),
         IdColumn(item),
-        rating_number(rating[0] if rating else "", options),
+        rating_column(rating[0] if rating else "", options),
         (
             (f"NOT {is_object}", expected),
             (
