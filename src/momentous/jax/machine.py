@@ -253,14 +253,10 @@ class Compiled(ArrayMachine):
         before = jax.lax.dynamic_index_in_dim(rows, i, 1, keepdims=False)
         return jax.lax.dynamic_update_index_in_dim(rows, jnp.where(use, pair, before), i, 1)
 
-    def in_pieces(
-        self, work: Callable[..., Any], changed: Number, whole: jax.Array, *given: Any
-    ) -> Any:
-        """The matrices without what the work takes off, as a product; and what else it finds."""
-        columns, rows, found = work(self, whole, *given)
+    def less_product(self, whole: jax.Array, columns: jax.Array, rows: jax.Array) -> jax.Array:
         # Sums of products, and not a product of matrices: they are one loop with the difference.
         parts = (columns[..., i, None] * rows[..., None, i, :] for i in range(rows.shape[-2]))
-        return whole - sum(parts), found
+        return whole - sum(parts)
 
     def solve(self, matrix: jax.Array, right: jax.Array) -> jax.Array:
         return jnp.linalg.solve(matrix, right[..., None])[..., 0]

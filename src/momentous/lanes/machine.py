@@ -23,7 +23,7 @@ from momentous.core.record import RECORDS, shallow_copy
 from momentous.core.space import Array, Space, to_numpy
 
 PLAIN = (bool, int, float)
-# Of matrices that are changed at a time.
+# Of matrices that are changed at a time, so that a product stays in the cache.
 PIECE_BYTES = 1 << 20
 
 
@@ -353,28 +353,15 @@ class Lanes(ArrayMachine):
         ]
         return self.where(place[..., None, :, None], pair[..., :, None, :], rows)
 
-    def in_pieces(
-        self, work: Callable[..., Any], changed: Number, whole: Array, *given: Any
-    ) -> Any:
-        """The matrices without what the work takes off, as a product; and what else it finds."""
+    def less_product(self, whole: Array, columns: Array, rows: Array) -> Array:
         if not self.on_numpy:
-            columns, rows, found = work(self, whole, *given)
-            return whole - self.xp.matmul(columns, rows), found
-        # In place, as nobody else has them, and in pieces that stay in the cache.  Where most lanes
-        # change, all are read as they lie: what is not of use takes nothing off.
-        changed, found = np.flatnonzero(np.broadcast_to(changed, self.size)), None
-        most = 2 * len(changed) > self.size
+            return whole - self.xp.matmul(columns, rows)
         step = max(1, PIECE_BYTES // max(1, whole[0].nbytes))
-        for start in range(0, self.size if most else len(changed), step):
-            lanes: Any = slice(start, start + step) if most else changed[start : start + step]
-            part = whole[lanes]
-            columns, rows, new = work(self, part, *(a[lanes] for a in given))
-            found = np.zeros((self.size, *new.shape[1:])) if found is None else found
-            found[lanes] = new
-            part -= columns @ rows
-            if not most:
-                whole[lanes] = part
-        return whole, found
+        for start in range(0, self.size, step):  # in place, as nobody else has them
+            piece = slice(start, start + step)
+            part = whole[piece]
+            part -= columns[piece] @ rows[piece]
+        return whole
 
 
 _NAMES: dict[type, tuple[str, ...] | None] = {}

@@ -51,10 +51,8 @@ class CurvatureMachine(BoxMachine, Protocol):
     def put(self, rows: Array, i: Array, pair: Array, use: Array, /) -> Array:
         """The rows (..., 2, most, d) with a pair (..., 2, d) in place i, where it is of use."""
 
-    def in_pieces(
-        self, work: Callable[..., Any], changed: Array, whole: Array, /, *given: Array
-    ) -> tuple[Array, Array]:
-        """The matrices without what the work takes off, as a product; and what else it finds."""
+    def less_product(self, whole: Array, columns: Array, rows: Array, /) -> Array:
+        """The matrices less products of narrow ones, which are finite."""
 
     def solve(self, matrix: Array, right: Array, /) -> Array:
         """Not numbers where the matrix is singular."""
@@ -90,7 +88,7 @@ class Curvature(Inverse, abc.ABC):
     ) -> Curvature:  # fmt: skip
         """After an evaluation: where a search has moved from here to there, with the pair of that
         step, if it is of use; where it has failed, without pairs.  ``noise`` gives that of the
-        difference of the two values."""
+        difference of the two values.  Elsewhere the two samples are the same."""
         if isinstance(m, Host):
             if not moved:
                 return self.without_pairs(m) if failed else self
@@ -182,14 +180,13 @@ class Pair:
         return pair
 
     @staticmethod
-    def in_arrays(m: CurvatureMachine, moved: Any, here: Sample, there: Sample, noise: Any) -> Pair:
-        """As arrays (..., d): zeros where it is not of use."""
+    def in_arrays(m: CurvatureMachine, here: Sample, there: Sample, noise: Any) -> Pair:
+        """As arrays (..., d); of no use where nothing has moved."""
         s = m.entries(m.combination(there.point, -1.0, here.point))
         y = m.entries(m.combination(there.gradient, -1.0, here.gradient))
         ss, sy = m.inner(s, s), m.inner(s, y)
         yy = moved_square(m, s, y) if has_kinks(m) else m.inner(y, y)
-        use = moved & is_of_use(ss, sy, yy, m)
-        s, y = (m.choose(use, a, m.xp.zeros_like(a)) for a in (s, y))
+        use = is_of_use(ss, sy, yy, m)
         sy, yy = m.where(use, sy, 1.0), m.where(use, yy, 1.0)
         slope = m.inner(s, m.entries(here.gradient))
         t = correction(here.value - there.value, slope, sy, noise, m)

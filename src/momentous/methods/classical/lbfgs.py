@@ -18,7 +18,7 @@ from momentous.core.space import Space, to_numpy
 from momentous.core.status import Ending, EventKind, Status
 from momentous.methods.checks import check
 from momentous.methods.classical.constants import LBFGS_CONSTANTS
-from momentous.methods.classical.curvature import UNIT, Curvature, FusedLine, line_from
+from momentous.methods.classical.curvature import Curvature, FusedLine
 from momentous.methods.classical.matrix import Matrix
 from momentous.methods.classical.pairs import Pairs
 from momentous.methods.endings import zero_gradient
@@ -142,7 +142,7 @@ class LBFGS(Rule[LBFGSMemory]):
     def begin(self, m: Machine, here: Sample, goal: Goal) -> LBFGSMemory:
         curvature: Curvature = self._no_pairs(m)
         if not isinstance(m, Host):
-            curvature = m.but(curvature, way=line_from(m, here, UNIT, True))
+            curvature = curvature.at(m, here)
         rounding, outcome = Rounding.at(m, here.value), Outcome(0.0, m.no_events)
         short = self.memory is None or self.memory <= LBFGS_CONSTANTS.most_corrected_pairs
         corrects = short if m.penalty is None else False  # with a term values are not of f alone
@@ -237,8 +237,9 @@ class LBFGS(Rule[LBFGSMemory]):
 
     def write(self, m: Machine, memory: LBFGSMemory) -> LBFGSMemory:
         """With the step that the search has found."""
-        here, there, rounding = memory.current, memory.there, memory.rounding
+        here, rounding = memory.current, memory.rounding
         moved, failed = memory.verdict == FOUND, memory.verdict == FAILED
+        there = m.choose(moved, memory.there, here)
 
         def noise() -> Any:
             found = rounding.between(m, here.value, there.value)
@@ -248,8 +249,8 @@ class LBFGS(Rule[LBFGSMemory]):
         if curvature is memory.curvature:
             return memory
         return LBFGSMemory(
-            m.choose(moved, there, here), there, memory.held, curvature, rounding, memory.search,
-            memory.outcome, SEARCHING, memory.corrects,
+            there, memory.there, memory.held, curvature, rounding, memory.search, memory.outcome,
+            SEARCHING, memory.corrects,
         )  # fmt: skip
 
     def accepted(self, memory: LBFGSMemory) -> Sample:

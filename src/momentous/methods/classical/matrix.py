@@ -48,6 +48,7 @@ class Matrix(Curvature):
     gamma: Any
     count: Any
     way: Any = None
+    products: Any = None  # A g and C g where the run stands, where numbers are arrays
 
     @staticmethod
     def unknown(m: Any) -> Matrix:
@@ -55,14 +56,17 @@ class Matrix(Curvature):
         if isinstance(m, Host):
             first = np.eye(m.space.size, order="F")
             return Matrix(Halves(first, np.zeros_like(first)), 1.0, 0)
-        both = zeros(m, 2, m.dimension, m.dimension)  # to be changed in place
-        return Matrix(ArrayHalves(both), zeros(m) + 1.0, zeros(m, dtype=m.whole))
+        both = zeros(m, 2, m.dimension, m.dimension) + _nothing(m)  # to be changed in place
+        nothing = zeros(m, 2, m.dimension)
+        return Matrix(ArrayHalves(both), zeros(m) + 1.0, zeros(m, dtype=m.whole), None, nothing)
 
     def without_pairs(self, m: Host) -> Matrix:
         return Matrix.unknown(m)
 
     def at(self, m: Any, here: Sample) -> Matrix:
         moved = Matrix(self.halves, self.gamma, self.count)
+        if not isinstance(m, Host):
+            moved.products = self.halves.products(m, here.gradient)
         moved.way = moved.known_line(m, here)
         return moved
 
@@ -74,22 +78,23 @@ class Matrix(Curvature):
             if own is None:
                 return self.at(m, there)
             return Matrix(self.halves.with_pair(own), own.gamma, self.count + 1)
-        pair = Pair.in_arrays(m, moved, here, there, noise)
-        halves, of_gradient = self.halves.with_pair(m, moved, failed, pair, there.gradient)
+        pair = Pair.in_arrays(m, here, there, noise)
+        halves, products = self.halves.with_pair(m, failed, pair, there.gradient, self.products)
 
         def extend() -> tuple[Any, ...]:
             gamma = m.where(pair.use, pair.gamma, self.gamma)
             made = Matrix(halves, gamma, self.count + m.where(pair.use, 1, 0))
             if has_kinks(m):
-                return gamma, made.count, made.make_line(m, there)
-            d = halves.descent_from(m, gamma, there.gradient, of_gradient)
-            return gamma, made.count, Line.along(m, there, d, made.count == 0)
+                return gamma, made.count, made.make_line(m, there), products
+            d = halves.descent_from(m, gamma, products)
+            return gamma, made.count, Line.along(m, there, d, made.count == 0), products
 
         def forget() -> tuple[Any, ...]:
             one, none = m.xp.ones_like(self.gamma), m.xp.zeros_like(self.count)
-            return one, none, line_from(m, here, UNIT, True)
+            g = m.widened(m.entries(here.gradient))
+            return one, none, line_from(m, here, UNIT, True), m.xp.stack([g, 0.0 * g], axis=-2)
 
-        state = self.gamma, self.count, self.way
+        state = self.gamma, self.count, self.way, self.products
         return Matrix(halves, *m.case(state, (moved, extend), (failed, forget)))
 
     def descent(self, m: Any, gradient: Array) -> Array:
@@ -183,55 +188,55 @@ class StoredMatrix:
 class ArrayHalves:
     """A and C where numbers are arrays."""
 
-    both: Array  # A - I and C, (..., 2, d, d): zeros have no pairs
+    both: Array  # (..., 2, d, d)
+
+    def products(self, m: CurvatureMachine, gradient: Array) -> Array:
+        """A g and C g."""
+        *lanes, two, d, _ = self.both.shape
+        rows = m.xp.reshape(self.both, (*lanes, two * d, d))  # one product for both
+        return m.xp.reshape(times(m, rows, m.entries(gradient)), (*lanes, two, d))
 
     def descent(self, m: CurvatureMachine, gamma: Array, gradient: Array) -> Array:
         """-(gamma A + C) g."""
-        g = m.widened(m.entries(gradient))
-        return self.descent_from(m, gamma, gradient, times(m, self.both, g[..., None, :]))
+        return self.descent_from(m, gamma, self.products(m, gradient))
 
-    def descent_from(
-        self, m: CurvatureMachine, gamma: Array, gradient: Array, products: Array
-    ) -> Array:
-        """The same, given (A - I) g and C g."""
-        first = m.widened(m.entries(gradient)) + products[..., 0, :]
-        return m.vector(-(gamma[..., None] * first + products[..., 1, :]))
+    def descent_from(self, m: CurvatureMachine, gamma: Array, products: Array) -> Array:
+        """The same, given A g and C g."""
+        return m.vector(-gamma[..., None] * products[..., 0, :] - products[..., 1, :])
 
     def solve(
         self, m: CurvatureMachine, gamma: Array, held: Array, r: Array
     ) -> tuple[Array, Array]:
         """z with (H z)_A = r_A and z = 0 outside of A, where ``held``; and H z."""
         mask, both = m.entries(held) != 0.0, self.both
-        unit = m.xp.eye(m.dimension, dtype=m.wide, device=m.device)
-        whole = gamma[..., None, None] * (unit + both[..., 0, :, :]) + both[..., 1, :, :]
-        block = m.where(mask[..., :, None] & mask[..., None, :], whole, unit)
-        z = m.solve_positive(block, m.widened(m.entries(r)))
+        whole = gamma[..., None, None] * both[..., 0, :, :] + both[..., 1, :, :]
+        inside = mask[..., :, None] & mask[..., None, :]
+        z = m.solve_positive(m.where(inside, whole, _nothing(m)[0]), m.widened(m.entries(r)))
         return m.vector(z), m.vector(times(m, whole, z))
 
     def with_pair(
-        self, m: CurvatureMachine, moved: Array, failed: Array, pair: Pair, gradient: Array
+        self, m: CurvatureMachine, failed: Array, pair: Pair, gradient: Array, before: Array
     ) -> tuple[ArrayHalves, Array]:
-        """With a pair, and zeros where a search has failed; and the new (A - I) g and C g."""
-        s, y, g = (m.widened(a) for a in (pair.s, pair.y, m.entries(gradient)))
-        both, of_g = m.in_pieces(_rank_two, moved, self.both, s, y, g, pair.sy, pair.t)
+        """With a pair, and without any where a search has failed; and the new A g and C g.
+
+        ``before`` are those of the gradient that y begins at: the matrices are read for one
+        product, and once more to be changed.
+        """
+        of_g, g, y = self.products(m, gradient), m.widened(m.entries(gradient)), m.widened(pair.y)
+        s = m.widened(m.where(pair.use[..., None], pair.s, 0.0))[..., None, :]
+        a, sy = of_g - before, pair.sy[..., None]  # A y and C y
+        weight = m.xp.stack([m.xp.zeros_like(pair.t), 0.5 / pair.t], axis=-1)
+        a = a - (0.5 * times(m, a, y) / sy + weight)[..., None] * s
+        pairs = m.xp.stack([m.xp.broadcast_to(s, a.shape), a], axis=-2)
+        others = m.xp.flip(pairs, axis=-2) / sy[..., None, None]
+        both = m.less_product(self.both, m.xp.matrix_transpose(pairs), others)
         if m.needs(failed):
-            both = m.choose(failed, m.xp.zeros_like(both), both)
-        return ArrayHalves(both), of_g
+            both = m.choose(failed, m.xp.broadcast_to(_nothing(m), both.shape), both)
+        share = m.xp.matrix_transpose(m.matmul(others, g[..., None, :, None]))
+        return ArrayHalves(both), of_g - m.matmul(share, pairs)[..., 0, :]
 
 
-def _rank_two(
-    m: CurvatureMachine, both: Array, s: Array, y: Array, g: Array, sy: Array, t: Array
-) -> tuple[Array, Array, Array]:
-    """What a pair takes off A and C, as a product of two matrices; and the new (A - I) g and C g.
-
-    Both matrices are read once for two products.
-    """
-    xp, (*lanes, two, d, _) = m.xp, both.shape
-    products = m.matmul(xp.reshape(both, (*lanes, two * d, d)), xp.stack([y, g], axis=-1))
-    products = xp.reshape(products, (*lanes, two, d, 2))
-    of_y, of_g = products[..., 0] + xp.stack([y, xp.zeros_like(y)], axis=-2), products[..., 1]
-    half, sy = xp.stack([xp.zeros_like(t), 0.5 / t], axis=-1), sy[..., None]
-    a = of_y - (0.5 * times(m, of_y, y) / sy + half)[..., None] * s[..., None, :]
-    s, share = xp.broadcast_to(s[..., None, :], a.shape), 1.0 / sy[..., None]
-    of_g = of_g - share * (s * times(m, a, g)[..., None] + a * times(m, s, g)[..., None])
-    return xp.stack([s, a], axis=-1), xp.stack([share * a, share * s], axis=-2), of_g
+def _nothing(m: CurvatureMachine) -> Array:
+    """A and C without pairs."""
+    unit = m.xp.eye(m.dimension, dtype=m.wide, device=m.device)
+    return m.xp.stack([unit, m.xp.zeros_like(unit)])

@@ -624,7 +624,7 @@ class ArrayRows:
     def pair(
         self, m: CurvatureMachine, moved: Any, here: Sample, there: Sample, noise: Any, pairs: Pairs
     ) -> Pair:
-        return Pair.in_arrays(m, moved, here, there, noise)
+        return Pair.in_arrays(m, here, there, noise)
 
     def put(self, m: CurvatureMachine, i: Array, pair: Pair) -> ArrayRows:
         return ArrayRows(m.put(self.rows, i, m.xp.stack([pair.s, pair.y], axis=-2), pair.use))
