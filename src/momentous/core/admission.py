@@ -153,17 +153,17 @@ class Admission:
         if raw is None:
             raise TypeError(f"{source} returned None, not an array of shape {self.space.shape}")
         refuse_masked(raw, f"{source} returned")
-        if self.space.library is np.ndarray and (
-            not array_api_compat.is_array_api_obj(raw) or isinstance(raw, np.generic)
-        ):
-            # Lists, tuples and plain numbers carry no dtype of their own: take them as SciPy does.
+        if self.space.library is np.ndarray:
+            # As SciPy, take lists, tuples and plain numbers, which have no dtype of their own, and
+            # whole numbers, which lose nothing.
+            plain = not array_api_compat.is_array_api_obj(raw) or isinstance(raw, np.generic)
             try:
-                raw = np.asarray(raw)
+                raw = np.asarray(raw) if plain else raw
             except ValueError:
                 raise TypeError(
                     f"{source} returned a {type(raw).__name__} that is not an array of numbers"
                 ) from None
-            if raw.dtype.kind in "iufb":
+            if isinstance(raw, np.ndarray) and raw.dtype.kind in ("iubf" if plain else "iub"):
                 raw = raw.astype(self.space.dtype)
         if not array_api_compat.is_array_api_obj(raw) or not self._same_library(raw):
             raise TypeError(
