@@ -335,12 +335,7 @@ class _Autodiff(_Function):
         with torch.enable_grad(), unwritten(x, self.space):
             leaf = x.detach().requires_grad_(True)
             value = self._bare(leaf, *self.args)
-            if not getattr(value, "requires_grad", False):
-                raise TypeError(
-                    f"PyTorch cannot differentiate fun: it returned {kind(type(value))} without a "
-                    "graph that leads to x; compute it by PyTorch's operations (no detach(), "
-                    "item(), numpy()), or pass jac=callable, jac=True or jac='2-point'"
-                )
+            require_graph(value)
             (gradient,) = torch.autograd.grad(value, leaf)
         return value, gradient
 
@@ -435,6 +430,16 @@ def has_two_sides(x: AnyArray, places: list[AnyArray]) -> AnyArray:
     """Which coordinates are moved both ways?"""
     first, second = places
     return ((first > x) & (second < x)) | ((first < x) & (second > x))
+
+
+def require_graph(value: Unchecked) -> None:
+    """Can PyTorch differentiate it?"""
+    if not getattr(value, "requires_grad", False):
+        raise TypeError(
+            f"PyTorch cannot differentiate fun: it returned {kind(type(value))} without a graph "
+            "that leads to x; compute it by PyTorch's operations (no detach(), item(), numpy()), "
+            "or pass jac=callable, jac=True or jac='2-point'"
+        )
 
 
 def slopes_by_places(
