@@ -6,7 +6,7 @@ from dataclasses import KW_ONLY, dataclass
 
 from numpy.typing import ArrayLike
 
-from momentous.lowrank.data.vocabulary import Pairs
+from momentous.lowrank.data.vocabulary import Pairs, split_triples
 from momentous.lowrank.estimators.base import BiasedCompletion, values_of
 from momentous.lowrank.estimators.scikit import RegressorMixin, metrics
 from momentous.lowrank.losses import Loss
@@ -136,5 +136,6 @@ class MatrixCompletion(RegressorMixin, BiasedCompletion):
         self, X: Pairs, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
     ) -> float:
         """The coefficient of determination R^2 of the predictions."""
+        X, y = split_triples(X, y)
         predicted = self.predict(X)
         return float(metrics.r2_score(values_of(X, y), predicted, sample_weight=sample_weight))
