@@ -37,6 +37,7 @@ from momentous.lowrank.losses import Loss
 # Newton's step lowers the loss where no prediction moves by more than the R with e^R - R - 1 = R^2.
 FULL_STEP = 1.79
 SCORES = 1 << 24  # that are held at a time where the best of many are looked for
+ERROR_BLOCK = 1 << 15  # entries whose errors are computed at a time: with factors they fit a cache
 NUMBERS = 1 << 22  # in the sums of rows that are held at a time
 
 
@@ -163,8 +164,10 @@ class Side(ABC):
         """The changes of rows from their sums; for a quadratic loss also what the least sum is,
         less the loss before."""
         systems, b = unpack_lines(lines, penalty.shape[1])
-        shortest = self.loss.quadratic
-        return solve_systems(systems, b - penalty * before, penalty, before, shortest=shortest)
+        change, least = solve_systems(
+            systems, b - penalty * before, penalty, before, shortest=self.loss.quadratic
+        )
+        return change, float(least.sum())
 
     def row_sums(self, step: RowStep, first: int, last: int) -> tuple[Floats, float]:
         """What the entries of the rows first to last - 1 say about a half sweep, for ranks that
@@ -365,9 +368,13 @@ class Backend(ABC):
         ratings: Ratings,
         value_range: tuple[float, float],
     ) -> float:
-        """The sum of the loss's errors over these entries; asked of backends with an ``xp`` of
-        their own."""
-        raise NotImplementedError
+        """The sum of the loss's errors over these entries, of which a rank may have none."""
+        rows, cols, values, errors = ratings.rows, ratings.cols, ratings.by_row.values, 0.0
+        for begin in range(0, ratings.nnz, ERROR_BLOCK):
+            block = slice(begin, begin + ERROR_BLOCK)
+            z = products(left, right, rows[block], cols[block])
+            errors += float(np.sum(loss.error(z, values[block], value_range)))
+        return errors
 
     def best_columns(
         self, left: Floats, right: Floats, offsets: Floats, seen: list[Compressed], count: int

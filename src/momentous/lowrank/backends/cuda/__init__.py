@@ -20,7 +20,6 @@ from momentous.lowrank.backends.cuda import layout
 from momentous.lowrank.backends.cuda.arrays import Array, cupy
 from momentous.lowrank.backends.cuda.best import best_columns
 from momentous.lowrank.backends.cuda.conjugate import (
-    Passed,
     curved_rows,
     improve_rows,
     pass_products,
@@ -46,7 +45,7 @@ from momentous.lowrank.backends.cuda.modules import (
     row_kernels,
     step_kernels,
 )
-from momentous.lowrank.backends.cuda.solve import Range, RowSolver, dense_part, ranges_of
+from momentous.lowrank.backends.cuda.solve import Passed, Range, RowSolver, dense_part, ranges_of
 from momentous.lowrank.backends.cuda.start import truncated_svd
 from momentous.lowrank.backends.device import check_memory, local_gpu, require_gpu
 from momentous.lowrank.backends.sums import DensePart, numbers_per_row
@@ -123,6 +122,8 @@ class CudaBackend(Backend):
         ratings: Ratings,
         value_range: tuple[float, float],
     ) -> float:
+        if not ratings.nnz:
+            return 0.0
         pairs = self._pairs.get(ratings)
         if pairs is None:
             pairs = self._pairs[ratings] = (
