@@ -19,7 +19,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from momentous.io.types import AnyArray, Matrix
+from momentous.io.types import AnyArray, Integers, Matrix
 from momentous.lowrank.backends.conjugate import RowSlopes, conjugate_change
 from momentous.lowrank.backends.sums import (
     DensePart,
@@ -284,25 +284,31 @@ class Side(ABC):
             out[block.rows] += block.matrix(moves, len(features)) @ features
         return out
 
+    # What certificates ask for: arrays of the backend's, in double precision.
+
     @property
     def values(self) -> Matrix:
-        """Those of the entries, as a NumPy array of doubles."""
-        return np.asarray(self.groups.values, np.float64)
+        """Those of the entries."""
+        values: Matrix = self.groups.values.astype(np.float64, copy=False)
+        return values
+
+    @property
+    def owners(self) -> Integers:
+        """The group of each entry."""
+        return np.repeat(np.arange(self.groups.starts.size - 1), self.counts)
 
     def predictions(self, left: Matrix, right: Matrix) -> Matrix:
-        """``left_i . right_j`` for all entries in double precision, as a NumPy array."""
-        rows = np.repeat(np.arange(len(left)), self.counts)
-        return np.asarray(products(left, right, rows, self.groups.others), np.float64)
+        """``left_i . right_j`` for all entries."""
+        return np.asarray(products(left, right, self.owners, self.groups.others), np.float64)
 
     def downward_slopes(self, left: Matrix, right: Matrix) -> tuple[Matrix, Matrix, float]:
         """`predictions`, the loss's slopes there with their signs turned, and the sum of losses."""
         z = self.predictions(left, right)
         losses, slopes, _ = self.loss.entries(z, self.values)
-        return z, -np.asarray(slopes, np.float64), float(np.sum(losses))
+        return z, -slopes, float(losses.sum())
 
     def product_with(self, data: Matrix) -> Callable[[Matrix], Matrix]:
-        """v (others, k) -> S v, for the sparse matrix S with a number for each entry, from NumPy
-        to NumPy in double precision."""
+        """v (others, k) -> S v, for the sparse matrix S with a number for each entry."""
         starts, others = self.groups.starts, self.groups.others
 
         def times(v: Matrix) -> Matrix:
