@@ -80,6 +80,7 @@ DENSE = 1 << 18  # cells of A up to which its norm is computed by an SVD
 BALANCING = 3000  # steps, at most, of the conjugate gradients that make sums of the residual 0
 LEFT_OVER = 1e-9  # of the sum of all |residuals|: the largest sum of one row that counts as 0
 FAINT = 1e-7  # singular values of a factor, relative to the largest, that are left to A22
+UNKNOWN_SIZE = 0.9  # of A22, as far as the choice of what is left to it knows
 # What rounding may add to a norm, and to the gap, relatively: some 1e3 units of double precision.
 ROUNDING = 2e-13
 EXACT = 1e-13  # of the losses of zero parameters: less is an objective of rounding alone
@@ -420,9 +421,13 @@ class Dual:
 def _norm(dual: Dual, enough: float, steps: int, seed: int) -> tuple[float, _Pairs]:
     """An upper bound of |A|, and the Ritz vectors of A22."""
     summed = dual.summed
-    left = _orthonormal(dual.U * dual.roots[0], summed)
-    right = _orthonormal(dual.V * dual.roots[1], _same)
+    U, V = dual.U * dual.roots[0], dual.V * dual.roots[1]
+    left, right = _orthonormal(U, summed), _orthonormal(V, _same)
+    a, _, b = np.linalg.svd(summed(left.T @ U) @ (V.T @ right), full_matrices=False)
+    left, right = left @ a, right @ b.T
     of_right, of_left = dual.images(left, right)
+    kept = _settled(dual, (left, right), (of_right, of_left))
+    left, right, of_right, of_left = (one[:, kept] for one in (left, right, of_right, of_left))
     A11 = summed(left.T @ of_right)
     of_right -= left @ A11
     of_left -= right @ A11.T
@@ -462,6 +467,27 @@ def _norm(dual: Dual, enough: float, steps: int, seed: int) -> tuple[float, _Pai
     backend = dual.objective.backend
     high, pairs = _bidiagonalise(times, back, start, summed, backend, steps, is_enough)
     return whole(high), pairs
+
+
+def _settled(
+    dual: Dual, sides: tuple[Matrix, Matrix], images: tuple[Matrix, Matrix]
+) -> NDArray[np.intp]:
+    """The directions of the factors that the bound is least with: the others are left to A22.
+
+    At a stationary point A v = u and A'u = v for all.  Those of columns that are vanishing, or that
+    rounding alone has made, are far from that, and A hardly maps them to more than their length.
+    """
+    rest = [image - side for image, side in zip(images, sides, strict=True)]
+    errors = [np.einsum("ik,ik->k", one, one) for one in rest]
+    sizes = np.einsum("ik,ik->k", sides[0], images[0])
+    to_host = dual.objective.backend.to_host
+    left, sizes = to_host(dual.summed(np.stack([errors[0], sizes])))
+    errors = np.maximum(left, to_host(errors[1]))
+    order = np.argsort(errors, kind="stable")
+    corner = np.sqrt(np.concatenate([[0.0], np.cumsum(errors[order])]))
+    outside = np.maximum.accumulate(np.append(sizes[order], UNKNOWN_SIZE)[::-1])[::-1]
+    bound = 0.5 * (1.0 + outside + np.hypot(1.0 - outside, 2.0 * corner))
+    return order[: int(np.argmin(bound))]
 
 
 def _bidiagonalise(
