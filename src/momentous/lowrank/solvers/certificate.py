@@ -426,7 +426,7 @@ def _norm(dual: Dual, enough: float, steps: int, seed: int) -> tuple[float, _Pai
     a, _, b = np.linalg.svd(summed(left.T @ U) @ (V.T @ right), full_matrices=False)
     left, right = left @ a, right @ b.T
     of_right, of_left = dual.images(left, right)
-    kept = _settled(dual, (left, right), (of_right, of_left))
+    kept = _settled(dual, (left, right), (of_right, of_left), 1.0 + 0.3 * enough)
     left, right, of_right, of_left = (one[:, kept] for one in (left, right, of_right, of_left))
     A11 = summed(left.T @ of_right)
     of_right -= left @ A11
@@ -470,24 +470,24 @@ def _norm(dual: Dual, enough: float, steps: int, seed: int) -> tuple[float, _Pai
 
 
 def _settled(
-    dual: Dual, sides: tuple[Matrix, Matrix], images: tuple[Matrix, Matrix]
+    dual: Dual, sides: tuple[Matrix, Matrix], images: tuple[Matrix, Matrix], enough: float
 ) -> NDArray[np.intp]:
-    """The directions of the factors that the bound is least with: the others are left to A22.
+    """The directions of the factors with which the bound of sigma is least, or as many as leave it
+    below what is enough: the others are left to A22.
 
-    At a stationary point A v = u and A'u = v for all.  Those of columns that are vanishing, or that
-    rounding alone has made, are far from that, and A hardly maps them to more than their length.
+    At a stationary point A v = u and A'u = v for all.  A also leads out of the span of columns that
+    are vanishing, or that rounding alone has made, but hardly makes them longer.
     """
-    rest = [image - side for image, side in zip(images, sides, strict=True)]
-    errors = [np.einsum("ik,ik->k", one, one) for one in rest]
-    sizes = np.einsum("ik,ik->k", sides[0], images[0])
     to_host = dual.objective.backend.to_host
-    left, sizes = to_host(dual.summed(np.stack([errors[0], sizes])))
-    errors = np.maximum(left, to_host(errors[1]))
+    sizes = np.einsum("ik,ik->k", sides[0], images[0])
+    left, right = (np.einsum("ik,ik->k", one, one) for one in images)
+    left, sizes = to_host(dual.summed(np.stack([left, sizes])))
+    errors = np.maximum(np.maximum(left, to_host(right)) - sizes**2, 0.0)
     order = np.argsort(errors, kind="stable")
     corner = np.sqrt(np.concatenate([[0.0], np.cumsum(errors[order])]))
     outside = np.maximum.accumulate(np.append(sizes[order], UNKNOWN_SIZE)[::-1])[::-1]
     bound = 0.5 * (1.0 + outside + np.hypot(1.0 - outside, 2.0 * corner))
-    return order[: int(np.argmin(bound))]
+    return order[: int(np.flatnonzero(bound <= max(float(bound.min()), enough))[-1])]
 
 
 def _bidiagonalise(
