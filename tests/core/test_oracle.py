@@ -264,8 +264,8 @@ def test_a_wrong_gradient_is_refused_by_name(returned, error, words):
         minimize(lambda x: 1.0, X0, jac=lambda x: returned)
 
 
-@pytest.mark.parametrize("returned", [[1.0, 2.0, 3.0], (1, 2, 3), range(1, 4)])
-def test_lists_and_tuples_are_gradients_as_in_scipy(returned):
+@pytest.mark.parametrize("returned", [[1.0, 2.0, 3.0], (1, 2, 3), range(1, 4), np.arange(1, 4)])
+def test_lists_tuples_and_whole_numbers_are_gradients_as_in_scipy(returned):
     assert np.array_equal(
         minimize(lambda x: 1.0, X0, jac=lambda x: returned, max_iterations=0).jac, [1.0, 2.0, 3.0]
     )

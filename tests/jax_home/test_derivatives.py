@@ -95,10 +95,19 @@ def test_there_is_none_where_the_solution_is_no_smooth_function():
     assert first(0.4, 2, 1000)[1] == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("change", [jax.jit, jax.vmap, jax.grad])
-def test_minimize_points_to_solve(change):
-    def run(a):
-        return jnp.sum(minimize(lambda x: jnp.sum((x - a) ** 2), jnp.zeros(2)).x)
+def square(x):
+    return jnp.sum(x**2)
 
+
+HOST_RUNS = [
+    lambda a: minimize(lambda x: jnp.sum((x - a) ** 2), jnp.zeros(2)).x,
+    lambda a: momentous.minimize(square, a * jnp.ones(2), jac="autodiff").x,
+    lambda a: momentous.minimize_many(jax.vmap(square), a * jnp.ones((2, 2))).x,
+]
+
+
+@pytest.mark.parametrize("change", [jax.jit, jax.vmap, jax.grad])
+@pytest.mark.parametrize("run", HOST_RUNS)
+def test_runs_on_the_host_point_to_solve(change, run):
     with pytest.raises(TypeError, match=r"use momentous\.jax\.solve there"):
-        change(run)(jnp.ones(2) if change is jax.vmap else 1.0)
+        change(lambda a: jnp.sum(run(a)))(jnp.ones(2) if change is jax.vmap else 1.0)

@@ -184,6 +184,12 @@ def test_solve_names_what_it_cannot_do():
         solve(lambda x: x, jnp.ones(2))
     with pytest.raises(TypeError, match="instance already"):
         solve(loss, START, method=momentous.AdaRAGD(), growth=1.1)
+    with pytest.raises(TypeError, match=r"solve\(\) has no option 'maxiter'; did you mean"):
+        solve(loss, START, maxiter=10)
+    with pytest.raises(ValueError, match=r"tol=-1.0 must be a number >= 0"):
+        solve(loss, START, tol=-1.0)
+    with pytest.raises(ValueError, match=r"tol=.*float32.* must be a number >= 0"):
+        jax.jit(lambda tol: solve(loss, START, tol=tol).x)(1e-3)
 
 
 def test_the_example_in_the_docstring_runs():

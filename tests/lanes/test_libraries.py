@@ -108,3 +108,10 @@ def test_jax_without_doubles_and_with_differences() -> None:
             assert (str(result.x.dtype), str(result.fun.dtype)) == ("float32", "float64")
     finally:
         jax.config.update("jax_enable_x64", before)
+
+
+def test_what_torch_cannot_differentiate_is_named() -> None:
+    X = library("torch").asarray(X0)
+    with pytest.raises(TypeError, match=r"without a graph that leads to x"):
+        minimize_many(lambda X: (X.detach() ** 2).sum(1), X)
+    assert "20 problems of (4,)" in repr(minimize_many(lambda X: (X**2).sum(1), X))

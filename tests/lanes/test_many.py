@@ -263,6 +263,10 @@ def test_the_result_is_a_sequence_with_a_table() -> None:
         result[1:3]  # type: ignore[index]
     assert "8 problems" in repr(result)
     assert "CONVERGED" in repr(result)
+    for some, count in ((X[:, 0] > X[:, 0].max() - 1e-9, 1), (X[:, 0] > -np.inf, 8)):
+        infinite = np.where(some, np.inf, 0.0)
+        broken = minimize_many(lambda X, c: (X[:, 0] - c, X + c[:, None]), X, infinite, jac=True)
+        assert f"{count} NON_FINITE" in repr(broken)  # without a warning
     assert certify(rosenbrock, result[0].x, jac=True, eps=1e-3, rho=1.0)
 
 
@@ -375,6 +379,7 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     (np.ones((2, 3)), {"method": "jin-agd"}, "does not run in a batch"),
     (np.ones((2, 3)), {"memry": 3}, "no option 'memry'"),
     (np.ones((2, 3)), {"tol": -1.0}, "tol=-1.0"),
+    (np.ones((2, 3)), {"target": np.ones(2)}, r"target=array.* must be a number"),
     (np.ones((2, 3)), {"interrupts": "no"}, "'raise' or 'return'"),
     (np.ones((2, 3)), {"jac": "sometimes"}, "not understood"),
     (np.ones((2, 3)), {"jac": "autodiff"}, "does not differentiate"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
 
 import array_api_compat
@@ -29,6 +29,7 @@ def starting_point(x0: Unchecked) -> Array:
     if type(x0) is np.ndarray and x0.dtype == np.float64:  # as most are: nothing to check
         return np.array(x0, dtype=np.float64, order="C", copy=True)
     if array_api_compat.is_array_api_obj(x0):
+        refuse_traced([x0])
         if getattr(x0, "requires_grad", False):
             x0 = x0.detach()
         if isinstance(x0, np.ndarray | np.generic):
@@ -59,6 +60,16 @@ def starting_point(x0: Unchecked) -> Array:
     if not xp.isdtype(x0.dtype, "real floating"):
         x0 = xp.astype(x0, xp.asarray(0.0).dtype)
     return xp.asarray(x0, copy=True)
+
+
+def refuse_traced(given: Iterable[Unchecked]) -> None:
+    """A run on the host cannot begin at what JAX traces."""
+    jax = sys.modules.get("jax")
+    if jax is not None and any(isinstance(each, jax.core.Tracer) for each in given):
+        raise TypeError(
+            "this runs on the host, which jit, vmap and grad cannot look into: use "
+            "momentous.jax.solve there, one compiled loop with the same steps"
+        ) from None
 
 
 def refuse_masked(raw: Unchecked, who: str) -> None:
@@ -142,17 +153,17 @@ class Admission:
         if raw is None:
             raise TypeError(f"{source} returned None, not an array of shape {self.space.shape}")
         refuse_masked(raw, f"{source} returned")
-        if self.space.library is np.ndarray and (
-            not array_api_compat.is_array_api_obj(raw) or isinstance(raw, np.generic)
-        ):
-            # Lists, tuples and plain numbers carry no dtype of their own: take them as SciPy does.
+        if self.space.library is np.ndarray:
+            # As SciPy, take lists, tuples and plain numbers, which have no dtype of their own, and
+            # whole numbers, which lose nothing.
+            plain = not array_api_compat.is_array_api_obj(raw) or isinstance(raw, np.generic)
             try:
-                raw = np.asarray(raw)
+                raw = np.asarray(raw) if plain else raw
             except ValueError:
                 raise TypeError(
                     f"{source} returned a {type(raw).__name__} that is not an array of numbers"
                 ) from None
-            if raw.dtype.kind in "iufb":
+            if isinstance(raw, np.ndarray) and raw.dtype.kind in ("iubf" if plain else "iub"):
                 raw = raw.astype(self.space.dtype)
         if not array_api_compat.is_array_api_obj(raw) or not self._same_library(raw):
             raise TypeError(

@@ -43,15 +43,7 @@ Jac = Fun | bool | Literal["2-point", "3-point", "autodiff"] | Differences | Non
 
 
 def function_source(fun: Fun, jac: Jac, args: tuple[object, ...], space: Space) -> Source:
-    """The source of values and gradients that fun, jac and args of `momentous.minimize` are, in the
-    box of the space, or with its penalty."""
-    source = _source_of(fun, jac, args, space)
-    if space.box is not None:
-        return _InBox(source)
-    return source if space.penalty is None else _WithPenalty(source)
-
-
-def _source_of(fun: Fun, jac: Jac, args: tuple[object, ...], space: Space) -> Source:
+    """The source of values and gradients that fun, jac and args of `momentous.minimize` are."""
     if not callable(fun):
         raise TypeError(f"fun must be callable, not {fun!r}")
     if isinstance(jac, Differences):
@@ -127,6 +119,11 @@ class Source:
         """What a result shows besides x."""
         return {"jac": gradient}
 
+    @property
+    def smooth(self) -> Source:
+        """The same without a simple term."""
+        return self
+
 
 class Wrapped(Source):
     """A source around another one."""
@@ -146,6 +143,14 @@ class Wrapped(Source):
 
     def arrays_at(self, x: Array, gradient: Array, image: Array) -> dict[str, Array]:
         return self.inner.arrays_at(x, gradient, image)
+
+
+def with_kinks(source: Source) -> Source:
+    """The source in the box of its space, or with its penalty: of the whole function, so around the
+    sum over ranks."""
+    if source.space.box is not None:
+        return _InBox(source)
+    return source if source.space.penalty is None else _WithPenalty(source)
 
 
 class _InBox(Wrapped):
@@ -179,6 +184,10 @@ class _WithPenalty(Wrapped):
     def __init__(self, inner: Source):
         super().__init__(inner)
         self.noun = "proximal gradient"
+
+    @property
+    def smooth(self) -> Source:
+        return self.inner
 
     def value(self, x: Array) -> float:
         h: float = self.space.penalty.total(self.space, x)
@@ -326,12 +335,7 @@ class _Autodiff(_Function):
         with torch.enable_grad(), unwritten(x, self.space):
             leaf = x.detach().requires_grad_(True)
             value = self._bare(leaf, *self.args)
-            if not getattr(value, "requires_grad", False):
-                raise TypeError(
-                    f"PyTorch cannot differentiate fun: it returned {kind(type(value))} without a "
-                    "graph that leads to x; compute it by PyTorch's operations (no detach(), "
-                    "item(), numpy()), or pass jac=callable, jac=True or jac='2-point'"
-                )
+            require_graph(value)
             (gradient,) = torch.autograd.grad(value, leaf)
         return value, gradient
 
@@ -426,6 +430,16 @@ def has_two_sides(x: AnyArray, places: list[AnyArray]) -> AnyArray:
     """Which coordinates are moved both ways?"""
     first, second = places
     return ((first > x) & (second < x)) | ((first < x) & (second > x))
+
+
+def require_graph(value: Unchecked) -> None:
+    """Can PyTorch differentiate it?"""
+    if not getattr(value, "requires_grad", False):
+        raise TypeError(
+            f"PyTorch cannot differentiate fun: it returned {kind(type(value))} without a graph "
+            "that leads to x; compute it by PyTorch's operations (no detach(), item(), numpy()), "
+            "or pass jac=callable, jac=True or jac='2-point'"
+        )
 
 
 def slopes_by_places(

@@ -11,15 +11,17 @@ import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 from jax.extend.core import jaxpr_as_fun
 
+from momentous.api import choose_method
 from momentous.core.box import Box, Sides
 from momentous.core.method import DEFAULT_TOLERANCE, Method
 from momentous.core.penalties import refuse_both
+from momentous.core.stopping import require
 from momentous.jax.driver import Driver, Function, Solution
 from momentous.jax.flat import Flat, Tree, value_and_aux
 from momentous.jax.implicit import at_bounds, change_of_solution, changes, no_change
 from momentous.jax.machine import number
 from momentous.jax.penalties import CompiledPenalty, as_argument
-from momentous.methods.registry import in_box, method_class
+from momentous.methods.registry import in_box
 
 
 def solve(
@@ -27,7 +29,7 @@ def solve(
     x0: Tree,
     args: Any = (),
     *,
-    method: str | Method = "auto",
+    method: str | Method | type[Method] | None = None,
     tol: float = DEFAULT_TOLERANCE,
     rtol: float = 0.0,
     max_evaluations: int = 100_000,
@@ -57,9 +59,9 @@ def solve(
     x0 : pytree of arrays
     args : tuple
         Further arguments; arrays in it may change from call to call without another compilation.
-    method : str or Method
-        A name such as "auto" or "ada-ragd", or an instance; methods that are no rules are refused
-        with the list of those that are.
+    method : str, Method or class, optional
+        As for `momentous.minimize`; methods that are no rules are refused with the list of those
+        that are.
     tol, rtol : float
         Stop when the Euclidean norm of the gradient is at most tol + rtol |grad f(x0)|.
     max_evaluations : int
@@ -86,14 +88,9 @@ def solve(
     -------
     Solution
     """
-    if isinstance(method, Method):
-        if parameters:
-            raise TypeError(
-                f"solve() has no option {next(iter(parameters))!r}; the method is an instance "
-                "already: give its parameters where it is made"
-            )
-    else:
-        method = method_class(method)(**parameters)
+    method = choose_method(method, parameters, None, solve)
+    for name, value in (("tol", tol), ("rtol", rtol)):
+        require(name, value, 0)
     if key is None:
         key = jax.random.key(0)
     flat = Flat(x0)

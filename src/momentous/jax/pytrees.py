@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from momentous import api
+from momentous.core.admission import refuse_traced
 from momentous.core.loop import IntermediateResult, Run
 from momentous.core.result import Result
 from momentous.core.status import Status
@@ -111,17 +112,13 @@ def iterate(
 
 def _refuse_in_trace(function: Callable[..., Any], vector: Any, args: tuple[Any, ...]) -> None:
     """Say so, where something that the function reads is not known yet."""
-    given: list[Any] = [vector, *jax.tree.leaves(args)]
-    if not any(isinstance(leaf, jax.core.Tracer) for leaf in given):
-        try:
-            given += jax.make_jaxpr(function)(vector, *args).consts
-        except Exception:  # it cannot be traced: that is another matter
-            return
-    if any(isinstance(leaf, jax.core.Tracer) for leaf in given):
-        raise TypeError(
-            "momentous.jax.minimize runs on the host, which jit, vmap and grad cannot look into: "
-            "use momentous.jax.solve there, one compiled loop with the same steps"
-        ) from None
+    given = [vector, *jax.tree.leaves(args)]
+    refuse_traced(given)
+    try:
+        consts = jax.make_jaxpr(function)(vector, *args).consts
+    except Exception:  # it cannot be traced: that is another matter
+        return
+    refuse_traced(consts)
 
 
 def minimize(

@@ -80,14 +80,14 @@ class Driver:
         self.values = values  # that an evaluation takes
         goal = rule.tolerance_for(tol)
         self.tolerance = float(goal) if goal and rule.stops_at_tolerance else -math.inf
-        self.target = -math.inf if target is None else float(target)
-        self.max_evaluations = math.inf if max_evaluations is None else max_evaluations
-        self.max_iterations = math.inf if max_iterations is None else max_iterations
         criteria: list[Criterion] = [] if self.tolerance < 0 else [GradientNorm(self.tolerance)]
         criteria += [] if target is None else [Target(target)]
         criteria += [] if max_evaluations is None else [Evaluations(max_evaluations)]
         criteria += [] if max_iterations is None else [Iterations(max_iterations)]
         self.stop = flatten(criteria)
+        self.target = -math.inf if target is None else float(target)
+        self.max_evaluations = math.inf if max_evaluations is None else max_evaluations
+        self.max_iterations = math.inf if max_iterations is None else max_iterations
 
     def begin(self, here: Sample) -> Batch:
         """After the evaluation at the starts."""

@@ -19,7 +19,7 @@ from momentous.core.admission import (
     written_into,
 )
 from momentous.core.box import Box
-from momentous.core.sources import places_in_box, slopes_by_places
+from momentous.core.sources import places_in_box, require_graph, slopes_by_places
 from momentous.core.space import Array, set_writable, to_numpy
 
 
@@ -155,6 +155,7 @@ class BatchFunction:
             leaf = X.detach().requires_grad_(True)
             values = self.fun(leaf, *args)
             self._values(values, X.shape[0])
+            require_graph(values)
             (gradients,) = torch.autograd.grad(values.sum(), leaf)
         return values, gradients
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import array_api_compat
@@ -130,8 +130,10 @@ class Lanes(ArrayMachine):
     # Branches.
 
     def case(self, record: R, *branches: Branch[R], otherwise: Callable[[], R] | None = None) -> R:
-        """Only what a branch changes is chosen, lane by lane; what it leaves out stays."""
-        result, left, rest = record, self.live, self.live_count
+        """What branches make is chosen lane by lane; what they leave out stays."""
+        masks: list[Array] = []
+        made: list[R] = []
+        left, rest = self.live, self.live_count
         for condition, branch in (*branches, *([] if otherwise is None else [(True, otherwise)])):
             if condition is False:
                 continue
@@ -142,14 +144,24 @@ class Lanes(ArrayMachine):
             count, key = self._count(mask, rest)
             if count == 0:
                 continue
-            made = branch() if key is None else self.guesses.within(key, branch)  # type: ignore[union-attr]
-            if count == self.live_count:
-                return made
-            result = self._merge(mask, made, record, result)
+            made.append(self._within(mask, count, key, branch))
+            masks.append(mask)
             rest -= count
             if condition is True or rest == 0:
                 break
-        return result
+        else:  # lanes are left that no branch is for
+            made.append(record)
+        return self._merge(masks, made)  # type: ignore[no-any-return]
+
+    def _within(self, mask: Array, count: int, key: Any, branch: Callable[[], R]) -> R:
+        """What a branch makes for the lanes that need it: within it no others are of interest."""
+        outer = self.live, self.live_count
+        # How many they are on a device nobody knows.
+        self.live, self.live_count = mask, self.size if count < 0 else count
+        try:
+            return branch() if key is None else self.guesses.within(key, branch)  # type: ignore[union-attr]
+        finally:
+            self.live, self.live_count = outer
 
     def _count(self, mask: Array, rest: int) -> tuple[int, Any]:
         """How many lanes need a branch, and its name where that is a guess: -1 some, 0 none."""
@@ -163,49 +175,56 @@ class Lanes(ArrayMachine):
         self.guesses.skipped.append((key, self.xp.any(mask)))
         return 0, None
 
-    def _merge(self, mask: Number, new: Any, before: Any, result: Any, seen: Any = None) -> Any:
-        """``result`` with what is new against ``before``, where the mask says so.
+    def _merge(self, masks: Sequence[Number], made: Sequence[Any], seen: Any = None) -> Any:
+        """Of what was made the first where the first mask says so, ..., and else the last; where
+        nothing was made (None), anything will do.
 
         What several fields share (a sample, an array) is merged once, and shared again.
         """
-        if new is before or new is None:
-            return result
-        if result is None or mask is None or mask is True:
-            return new
+        last = made[-1]
+        if all(each is last for each in made):
+            return last
+        if any(each is None for each in made):
+            known = [i for i, each in enumerate(made) if each is not None]
+            return self._merge([masks[i] for i in known[:-1]], [made[i] for i in known], seen)
         seen = {} if seen is None else seen
-        key = id(new), id(before), id(result)
+        key = tuple(map(id, made))
         if key not in seen:
-            made = self._merge_parts(mask, new, before, result, seen)
-            seen[key] = made, new, before, result  # kept, so that no id is used again
+            seen[key] = self._merge_parts(masks, made, seen), made  # kept: ids are not used again
         return seen[key][0]
 
-    def _merge_parts(self, mask: Array, new: Any, before: Any, result: Any, seen: Any) -> Any:
-        kind = type(new)
+    def _merge_parts(self, masks: Sequence[Array], made: Sequence[Any], seen: Any) -> Any:
+        last = made[-1]
+        kind = type(last)
         names = _field_names(kind)
         if names is not None:
-            if type(before) is not kind:  # as where nothing was known before
-                before = result
-            merged = shallow_copy(result)
+            merged = shallow_copy(last)
             for name in names:
-                old, found = getattr(before, name), getattr(result, name)
-                setattr(merged, name, self._merge(mask, getattr(new, name), old, found, seen))
+                setattr(merged, name, self._merge(masks, [getattr(a, name) for a in made], seen))
             return merged
-        if isinstance(new, tuple):
-            parts = zip(new, before, result, strict=False)
-            merged = [self._merge(mask, *part, seen) for part in parts]
+        if isinstance(last, tuple):
+            merged = [self._merge(masks, parts, seen) for parts in zip(*made, strict=False)]
             return kind(*merged) if hasattr(kind, "_fields") else tuple(merged)
-        return self._select(mask, new, result)
+        for mask, one in zip(masks, made[:-1], strict=False):
+            if one is not made[-1]:
+                last = self._select(mask, one, last)
+        return last
 
     def _select(self, mask: Array, a: Number, b: Number) -> Any:
         """Numbers, vectors or matrices, lane by lane."""
         ndim = max(getattr(a, "ndim", 1), getattr(b, "ndim", 1))
-        return self.where(mask[(..., *[None] * (ndim - 1))] if ndim > 1 else mask, a, b)
+        if ndim > 1 and not isinstance(mask, bool):
+            mask = mask[(..., *[None] * (ndim - 1))]
+        return self.where(mask, a, b)
 
     def choose(self, condition: Number, a: Number, b: Number) -> Any:
         """Of two samples, the one without a gradient gets that of the other in its place."""
-        if condition is False:
+        if condition is False or a is b:
             return b
-        return self._merge(condition, a, b, b)
+        if self.guesses is None and not isinstance(condition, bool):
+            count = np.count_nonzero(condition if self.live is None else condition & self.live)
+            condition = True if count == self.live_count else condition if count else False
+        return self._merge([condition], [a, b])
 
     # Rules within rules.
 
@@ -316,8 +335,8 @@ class Lanes(ArrayMachine):
             if not self.xp.any(mask):
                 return record
             work = functools.partial(turn, record)
-            made = work() if key is None else self.guesses.within(key, work)  # type: ignore[union-attr]
-            record = self._merge(mask, made, record, record)
+            made = self._within(mask, -1, key, work)
+            record = self._merge([mask], [made, record])
 
     def solve(self, matrix: Array, right: Array) -> Array:
         """Not numbers where a matrix is singular."""

@@ -120,11 +120,12 @@ class ManyResult:
 
     def __repr__(self) -> str:
         ends = Counter(Status(status).name for status in self.status.tolist())
-        lines = [
-            f"{len(self)} problems of {self.x.shape[1:]}, {int(self.success.sum())} successful"
-        ]
+        shape, done = tuple(self.x.shape[1:]), int(self.success.sum())
+        lines = [f"{len(self)} problems of {shape}, {done} successful"]
         lines += [f"{count:>8} {name}" for name, count in ends.most_common()]
         for name in ("nit", "nfev", "fun", "grad_norm"):
-            low, middle, high = np.nanquantile(getattr(self, name).astype(float), [0, 0.5, 1])
-            lines.append(f"{name:>10}: {middle:.6g} ({low:.6g} to {high:.6g})")
+            numbers = getattr(self, name).astype(float)
+            if (finite := numbers[np.isfinite(numbers)]).size:
+                low, middle, high = np.quantile(finite, [0, 0.5, 1])
+                lines.append(f"{name:>10}: {middle:.6g} ({low:.6g} to {high:.6g})")
         return "\n".join(lines)

@@ -85,17 +85,22 @@ class Matrix(Curvature):
             gamma = m.where(pair.use, pair.gamma, self.gamma)
             made = Matrix(halves, gamma, self.count + m.where(pair.use, 1, 0))
             if has_kinks(m):
-                return gamma, made.count, made.make_line(m, there), products
+                return gamma, made.count, made.make_line(m, there)
             d = halves.descent_from(m, gamma, products)
-            return gamma, made.count, Line.along(m, there, d, made.count == 0), products
+            return gamma, made.count, Line.along(m, there, d, made.count == 0)
 
         def forget() -> tuple[Any, ...]:
             one, none = m.xp.ones_like(self.gamma), m.xp.zeros_like(self.count)
-            g = m.widened(m.entries(here.gradient))
-            return one, none, line_from(m, here, UNIT, True), m.xp.stack([g, 0.0 * g], axis=-2)
+            return one, none, line_from(m, here, UNIT, True)
 
-        state = self.gamma, self.count, self.way, self.products
-        return Matrix(halves, *m.case(state, (moved, extend), (failed, forget)))
+        def products_of_nothing() -> Array:
+            g = m.widened(m.entries(here.gradient))
+            return m.xp.stack([g, 0.0 * g], axis=-2)
+
+        state: tuple[Any, ...] = self.gamma, self.count, self.way
+        gamma, count, way = m.case(state, (moved, extend), (failed, forget))
+        products = m.case(products, (failed, products_of_nothing))
+        return Matrix(halves, gamma, count, way, products)
 
     def descent(self, m: Any, gradient: Array) -> Array:
         return self.halves.descent(m, self.gamma, gradient)
@@ -231,7 +236,7 @@ class ArrayHalves:
         others = m.xp.flip(pairs, axis=-2) / sy[..., None, None]
         both = m.less_product(self.both, m.xp.matrix_transpose(pairs), others)
         if m.needs(failed):
-            both = m.choose(failed, m.xp.broadcast_to(_nothing(m), both.shape), both)
+            both = m.where(failed[..., None, None, None], _nothing(m), both)
         share = m.xp.matrix_transpose(m.matmul(others, g[..., None, :, None]))
         return ArrayHalves(both), of_g - m.matmul(share, pairs)[..., 0, :]
 
