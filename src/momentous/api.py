@@ -470,8 +470,8 @@ def accelerate(
         "always" is the plain iteration, to compare with.
     tol : float, optional
         Stop when the residual |x - T(x)| is at most this times the first one; default 1e-5, 0:
-        never.  (``value_tol=1e-6`` stops when ten iterations lower the objective by no more than
-        that, relatively.)
+        never.  (``value_tol=1e-6`` stops when five iterations lower the objective by no more
+        than that, relatively, and by no more than the ten before them.)
     feasible : set or callable, optional
         ``NonNegative()``, ``Simplex()``, ``Box(lower, upper)``, ``Ball(radius)``, or
         ``feasible(x) -> bool``: neither ``step`` nor ``value`` sees a point outside.  An

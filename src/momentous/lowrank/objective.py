@@ -26,7 +26,6 @@ from momentous.lowrank.ranks.ratings import RankRatings
 from momentous.lowrank.ranks.start import balanced_on_ranks, svd_on_ranks
 
 ROWS, COLS = 0, 1
-ERROR_BLOCK = 1 << 15  # entries whose errors are computed at a time: with factors they fit a cache
 
 
 class LowRankObjective:
@@ -569,28 +568,9 @@ class LowRankObjective:
     def error(self, x: Floats, ratings: Ratings, limits: tuple[float, float]) -> float:
         """The loss's error on other entries of the same matrix, block by block."""
         P, Q = self._parts(x)
-        Q = self.gathered(Q)
-        if self.backend.xp is np:
-            own = self._sum_of_errors(P, Q, ratings, limits)
-        else:
-            wide = self._widen(P, Q)
-            own = 0.0  # of a rank that has none of the entries
-            if ratings.nnz:
-                own = self.backend.sum_of_errors(self.loss, *wide, ratings, limits)
+        left, right = self._widen(P, self.gathered(Q))
+        own = self.backend.sum_of_errors(self.loss, left, right, ratings, limits)
         return self.loss.error_of_mean(self.ranks.sum(own) / ratings.whole.weight)
-
-    def _sum_of_errors(
-        self, P: Floats, Q: Floats, ratings: Ratings, limits: tuple[float, float]
-    ) -> float:
-        r, rows, values, total = self.rank, ratings.rows, ratings.by_row.values, 0.0
-        for begin in range(0, ratings.nnz, ERROR_BLOCK):
-            block = slice(begin, begin + ERROR_BLOCK)
-            i, j = rows[block], ratings.cols[block]
-            z = np.einsum("ij,ij->i", P[i, :r], Q[j, :r]) + self.dtype.type(self.mean)
-            if self.penalty.biases:
-                z += P[i, -1] + Q[j, -1]
-            total += float(np.sum(self.loss.error(z, values[block], limits)))
-        return total
 
 
 def _rank(rank: SupportsIndex, shape: tuple[int, int]) -> int:

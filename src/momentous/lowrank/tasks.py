@@ -2,7 +2,7 @@
 
 import dataclasses
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Unpack
 
@@ -58,91 +58,77 @@ def fit_file(
     ``reading`` are options of `Ratings.read`, all others those of `FitConfig`; None stands for that
     of the model to resume, or for the default.
     """
-    ranks = find()
+    ranks, how = find(), reading or {}
     with ranks.announced():
-        return _fit_file(file, out, ranks, reading or {}, resume, save_every, watch, options)
-
-
-def _fit_file(
-    file: PathLike | Query,
-    out: Path,
-    ranks: Ranks,
-    reading: Reading,
-    resume: bool,
-    save_every: float,
-    watch: Watcher | None,
-    options: Mapping[str, object],
-) -> JsonObject:
-    """The same, on every rank; the facts are those of the whole."""
-    _require_folder(out)
-    require_writable(out)
-    start, saved, threshold = _model_to_resume(out, resume, ranks)
-    chosen: JsonObject = saved | {
-        name: value for name, value in options.items() if value is not None
-    }
-    try:
-        config = FitConfig(**chosen)
-        if config.backend != "auto" or config.device == "cuda":
-            find_backend(config.backend, config.device)
-    except (ValueError, TypeError) as error:
-        raise OptionError(str(error)) from None
-    if start is not None and config.loss_object != start.loss:
-        raise OptionError(
-            f"the model in {out} was fitted with the {start.loss} loss; resume it without a loss, "
-            "or write to another file"
-        )
-    where = "cuda" if config.device == "cuda" else "cpu"
-    ratings = _read(file, ranks, reading | {"device": where})
-    whole = ratings.whole
-    if threshold is None and config.loss_object.labels:
-        threshold = whole.mean
-    if start is not None:
-        _require_all_ids(start, ratings, file)
-
-    def save(model: LowRankModel, step: FitProgress) -> None:
+        _require_folder(out)
+        require_writable(out)
+        start, saved, threshold = _model_to_resume(out, resume, ranks)
+        chosen: JsonObject = saved | {
+            name: value for name, value in options.items() if value is not None
+        }
         try:
-            _save(model, step.nit, step.fun, config, threshold, out, ranks)
-        except OSError as error:  # the fit is worth more than this copy of it
-            warnings.warn(
-                f"the model could not be saved meanwhile ({error}); make room in {out.parent}: it "
-                "is tried again later and at the end",
-                RuntimeWarning,
-                stacklevel=2,
+            config = FitConfig(**chosen)
+            if config.backend != "auto" or config.device == "cuda":
+                find_backend(config.backend, config.device)
+        except (ValueError, TypeError) as error:
+            raise OptionError(str(error)) from None
+        if start is not None and config.loss_object != start.loss:
+            raise OptionError(
+                f"the model in {out} was fitted with the {start.loss} loss; resume it without a "
+                "loss, or write to another file"
             )
+        where = "cuda" if config.device == "cuda" else "cpu"
+        ratings = _read(file, ranks, how | {"device": where})
+        whole = ratings.whole
+        if threshold is None and config.loss_object.labels:
+            threshold = whole.mean
+        if start is not None:
+            _require_all_ids(start, ratings, file)
 
-    found = fit_model(
-        ratings if threshold is None else ratings.signs(threshold),
-        config,
-        start=start,
-        watch=watch,
-        save=save,
-        save_every=save_every,
-        with_training_error=True,
-    )
-    result = found.result
-    # A second Ctrl-C must not lose what the first one asked to keep.
-    with InterruptFlag().held_back():
-        _save(found.model, result.nit, found.objective, config, threshold, out, ranks)
-    facts = {
-        "model": str(out),
-        "ratings": whole.nnz,
-        "users": whole.shape[0],
-        "items": whole.shape[1],
-        "iterations": result.nit,
-        "restarts": result.restarts,
-        "objective": found.objective,
-        "training_error": found.training_error,
-        "seconds": result.time,
-        "ended": found.message,
-        "interrupted": result.status is Status.INTERRUPTED and found.error is None,
-        "out_of_memory": found.error is not None,
-    }
-    if found.held_out_errors:
-        facts["held_out_error"] = found.held_out_error
-    if found.certificate is not None:
-        facts["rank"], facts["ridge"] = found.model.rank, found.certificate.ridge
-        facts["relative_gap"] = found.certificate.relative_gap
-    return facts
+        def save(model: LowRankModel, step: FitProgress) -> None:
+            try:
+                _save(model, step.nit, step.fun, config, threshold, out, ranks)
+            except OSError as error:  # the fit is worth more than this copy of it
+                warnings.warn(
+                    f"the model could not be saved meanwhile ({error}); make room in "
+                    f"{out.parent}: it is tried again later and at the end",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
+
+        found = fit_model(
+            ratings if threshold is None else ratings.signs(threshold),
+            config,
+            start=start,
+            watch=watch,
+            save=save,
+            save_every=save_every,
+            with_training_error=True,
+        )
+        result = found.result
+        # A second Ctrl-C must not lose what the first one asked to keep.
+        with InterruptFlag().held_back():
+            _save(found.model, result.nit, found.objective, config, threshold, out, ranks)
+        facts = {
+            "model": str(out),
+            "ratings": whole.nnz,
+            "users": whole.shape[0],
+            "items": whole.shape[1],
+            "iterations": result.nit,
+            "restarts": result.restarts,
+            "objective": found.objective,
+            "training_error": found.training_error,
+            "seconds": result.time,
+            "ended": found.message,
+            "interrupted": result.status is Status.INTERRUPTED and found.error is None,
+            "out_of_memory": found.error is not None,
+        }
+        if found.held_out_errors:
+            facts["held_out_error"] = found.held_out_error
+        if found.certificate is not None:
+            facts["rank"], facts["ridge"] = found.model.rank, found.certificate.ridge
+            facts["relative_gap"] = found.certificate.relative_gap
+        return facts
 
 
 def _read(file: PathLike | Query, ranks: Ranks, reading: Reading) -> Ratings:

@@ -19,7 +19,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from momentous.io.types import AnyArray, Matrix
+from momentous.io.types import AnyArray, Integers, Matrix
 from momentous.lowrank.backends.conjugate import RowSlopes, conjugate_change
 from momentous.lowrank.backends.sums import (
     DensePart,
@@ -37,6 +37,7 @@ from momentous.lowrank.losses import Loss
 # Newton's step lowers the loss where no prediction moves by more than the R with e^R - R - 1 = R^2.
 FULL_STEP = 1.79
 SCORES = 1 << 24  # that are held at a time where the best of many are looked for
+ERROR_BLOCK = 1 << 15  # entries whose errors are computed at a time: with factors they fit a cache
 NUMBERS = 1 << 22  # in the sums of rows that are held at a time
 
 
@@ -163,8 +164,10 @@ class Side(ABC):
         """The changes of rows from their sums; for a quadratic loss also what the least sum is,
         less the loss before."""
         systems, b = unpack_lines(lines, penalty.shape[1])
-        shortest = self.loss.quadratic
-        return solve_systems(systems, b - penalty * before, penalty, before, shortest=shortest)
+        change, least = solve_systems(
+            systems, b - penalty * before, penalty, before, shortest=self.loss.quadratic
+        )
+        return change, float(least.sum())
 
     def row_sums(self, step: RowStep, first: int, last: int) -> tuple[Floats, float]:
         """What the entries of the rows first to last - 1 say about a half sweep, for ranks that
@@ -281,25 +284,31 @@ class Side(ABC):
             out[block.rows] += block.matrix(moves, len(features)) @ features
         return out
 
+    # What certificates ask for: arrays of the backend's, in double precision.
+
     @property
     def values(self) -> Matrix:
-        """Those of the entries, as a NumPy array of doubles."""
-        return np.asarray(self.groups.values, np.float64)
+        """Those of the entries."""
+        values: Matrix = self.groups.values.astype(np.float64, copy=False)
+        return values
+
+    @property
+    def owners(self) -> Integers:
+        """The group of each entry."""
+        return np.repeat(np.arange(self.groups.starts.size - 1), self.counts)
 
     def predictions(self, left: Matrix, right: Matrix) -> Matrix:
-        """``left_i . right_j`` for all entries in double precision, as a NumPy array."""
-        rows = np.repeat(np.arange(len(left)), self.counts)
-        return np.asarray(products(left, right, rows, self.groups.others), np.float64)
+        """``left_i . right_j`` for all entries."""
+        return np.asarray(products(left, right, self.owners, self.groups.others), np.float64)
 
     def downward_slopes(self, left: Matrix, right: Matrix) -> tuple[Matrix, Matrix, float]:
         """`predictions`, the loss's slopes there with their signs turned, and the sum of losses."""
         z = self.predictions(left, right)
         losses, slopes, _ = self.loss.entries(z, self.values)
-        return z, -np.asarray(slopes, np.float64), float(np.sum(losses))
+        return z, -slopes, float(losses.sum())
 
     def product_with(self, data: Matrix) -> Callable[[Matrix], Matrix]:
-        """v (others, k) -> S v, for the sparse matrix S with a number for each entry, from NumPy
-        to NumPy in double precision."""
+        """v (others, k) -> S v, for the sparse matrix S with a number for each entry."""
         starts, others = self.groups.starts, self.groups.others
 
         def times(v: Matrix) -> Matrix:
@@ -365,9 +374,13 @@ class Backend(ABC):
         ratings: Ratings,
         value_range: tuple[float, float],
     ) -> float:
-        """The sum of the loss's errors over these entries; asked of backends with an ``xp`` of
-        their own."""
-        raise NotImplementedError
+        """The sum of the loss's errors over these entries, of which a rank may have none."""
+        rows, cols, values, errors = ratings.rows, ratings.cols, ratings.by_row.values, 0.0
+        for begin in range(0, ratings.nnz, ERROR_BLOCK):
+            block = slice(begin, begin + ERROR_BLOCK)
+            z = products(left, right, rows[block], cols[block])
+            errors += float(np.sum(loss.error(z, values[block], value_range)))
+        return errors
 
     def best_columns(
         self, left: Floats, right: Floats, offsets: Floats, seen: list[Compressed], count: int

@@ -12,7 +12,6 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import DTypeLike
 
-from momentous.io.optional import require
 from momentous.io.types import AnyArray, FloatClass, Matrix
 from momentous.lowrank.backends.base import Backend, PlainTerms, RowStep, Side, find_backend
 from momentous.lowrank.backends.conjugate import RowSlopes
@@ -20,7 +19,6 @@ from momentous.lowrank.backends.cuda import layout
 from momentous.lowrank.backends.cuda.arrays import Array, cupy
 from momentous.lowrank.backends.cuda.best import best_columns
 from momentous.lowrank.backends.cuda.conjugate import (
-    Passed,
     curved_rows,
     improve_rows,
     pass_products,
@@ -40,13 +38,15 @@ from momentous.lowrank.backends.cuda.launch import (
 )
 from momentous.lowrank.backends.cuda.modules import (
     Module,
+    Products,
     RowKernels,
+    Scores,
     Weights,
     entry_kernels,
     row_kernels,
     step_kernels,
 )
-from momentous.lowrank.backends.cuda.solve import Range, RowSolver, dense_part, ranges_of
+from momentous.lowrank.backends.cuda.solve import Passed, Range, RowSolver, dense_part, ranges_of
 from momentous.lowrank.backends.cuda.start import truncated_svd
 from momentous.lowrank.backends.device import check_memory, local_gpu, require_gpu
 from momentous.lowrank.backends.sums import DensePart, numbers_per_row
@@ -56,7 +56,7 @@ from momentous.lowrank.losses import Loss
 # In single precision rows are solved as they are where the ridge is above this share of |f_j|^2,
 # on average; below it a row of few entries may be nearly singular, and sums are in double.
 SAFE_RIDGE = 1e-3
-PAIRS = 1 << 22  # entries whose factors are held at a time where certificates predict them
+PRODUCTS = 8  # that a sparse matrix makes with as many vectors in one pass
 
 
 class CudaBackend(Backend):
@@ -123,6 +123,8 @@ class CudaBackend(Backend):
         ratings: Ratings,
         value_range: tuple[float, float],
     ) -> float:
+        if not ratings.nnz:
+            return 0.0
         pairs = self._pairs.get(ratings)
         if pairs is None:
             pairs = self._pairs[ratings] = (
@@ -356,30 +358,29 @@ class CudaSide(Side):
     # --- certificates -----------------------------------------------------------------------------
 
     @property
-    def values(self) -> Matrix:
-        values: Matrix = cupy.asnumpy(self.groups.values).astype(np.float64)
-        return values
+    def owners(self) -> Array:
+        return layout.owners_of(self.groups.starts, int(self.groups.others.size))
 
-    def predictions(self, left: Matrix, right: Matrix) -> Matrix:
-        groups, out = self.groups, np.empty(int(self.groups.others.size))
-        rows, (left, right) = (
-            cupy.repeat(cupy.arange(len(left)), self.counts.tolist()),
-            (cupy.asarray(left), cupy.asarray(right)),
-        )
-        for begin in range(0, out.size, PAIRS):
-            part = slice(begin, begin + PAIRS)
-            z = cupy.einsum("ij,ij->i", left[rows[part]], right[groups.others[part]])
-            out[part] = cupy.asnumpy(z)
-        return out
+    def predictions(self, left: Array, right: Array) -> Array:
+        rows, others, size = pack_rows(left), pack_rows(right), left.shape[1]
+        nothing = cupy.zeros(self.groups.others.size, np.float64)
+        scores = Scores()
+        return self.pass_chunks(
+            rows, others, size, False, loss=scores, values=nothing, curved=True
+        ).curvatures
 
-    def product_with(self, data: Matrix) -> Callable[[Matrix], Matrix]:
-        sparse = require("cupyx.scipy.sparse", "cuda", "certificates with device='cuda'")
-        groups, numbers = self.groups, cupy.asarray(data)
-
-        def times(v: Matrix) -> Matrix:
-            shape = (groups.starts.size - 1, len(v))
-            matrix = sparse.csr_matrix((numbers, groups.others, groups.starts), shape=shape)
-            product: Matrix = cupy.asnumpy(matrix @ cupy.asarray(v))
-            return product
+    def product_with(self, data: Array) -> Callable[[Array], Array]:
+        def times(v: Array) -> Array:
+            count, size = v.shape
+            wide = cupy.zeros((count, size + -size % PRODUCTS), np.float64)
+            wide[:, :size] = v
+            out = cupy.zeros((int(self.groups.starts.size) - 1, wide.shape[1]), np.float64)
+            for begin in range(0, size, PRODUCTS):
+                some = cupy.ascontiguousarray(wide[:, begin : begin + PRODUCTS])
+                part = cupy.zeros((len(out), PRODUCTS), np.float64)
+                passed = self.pass_chunks(part, some, PRODUCTS, loss=Products(), values=data)
+                self._add_chunks(passed, 1.0, part)
+                out[:, begin : begin + PRODUCTS] = part
+            return out[:, :size]
 
         return times

@@ -51,6 +51,26 @@ class UnitWeights(Loss):
         return 0.0, z, 1.0
 
 
+class Products(Loss):
+    """For products with a sparse matrix, whose numbers are the values: the gradient is one."""
+
+    name = "products"
+
+    @staticmethod
+    def entry(z: Numbers, x: Numbers, parameters: tuple[float, ...]) -> Triple:
+        return 0.0, x, 0.0
+
+
+class Scores(Loss):
+    """For predictions, which are its curvatures."""
+
+    name = "scores"
+
+    @staticmethod
+    def entry(z: Numbers, x: Numbers, parameters: tuple[float, ...]) -> Triple:
+        return 0.0, 0.0, z
+
+
 class Module:
     """A compiled module whose kernels are looked up once."""
 

@@ -46,7 +46,7 @@ QUOTES = "expected quotes that are closed, and a delimiter after them: close or 
 NO_MOVIE = "expected a line 'movie:' before the first rating"
 NUMBER = "expected a finite number as the rating"
 COMMA_NUMBER = "expected a number with a decimal comma as the rating, as decimal=',' says"
-COMMA_HINT = "; for decimal commas take decimal=',' or --decimal ,"
+COMMA_HINT = "; for decimal commas take decimal=','"
 NO_CELL = "\x01nothing\x01"  # DuckDB takes '' for null unless another text means null
 BLANKS = " \t"  # that do not belong to a field of text; other spaces may be an id
 
