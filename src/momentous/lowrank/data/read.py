@@ -27,7 +27,6 @@ from momentous.lowrank.data.files.scans import (
     Coded,
     Options,
     Scan,
-    Texts,
     Work,
     choose_precision,
     encode_ids,
@@ -257,8 +256,8 @@ def read_pairs(
         pairs = read_triples(scan, work)
     if not pairs.value.size:
         raise RatingsFileError(scan.name, "has no pairs, at most a header")
-    sides = [one for one in (pairs.user, pairs.item) if isinstance(one, Texts)]  # as asked for
-    return np.array([np.array(one.texts)[one.codes] for one in sides]).T
+    sides = encode_ids([pairs.user]), encode_ids([pairs.item])
+    return np.array([ids.astype(np.str_)[codes] for codes, ids in sides]).T
 
 
 @contextlib.contextmanager
@@ -349,7 +348,8 @@ def _make(
     """Ratings from all triples; of pairs that come more than once, the last."""
     name, dtype = scans[0].name, work.options.dtype
     parts = [read_triples(scan, work).of_users(chosen) for scan in scans]
-    if len({part.user.ids.dtype.kind for part in parts if isinstance(part.user, Coded)}) > 1:
+    kinds = {part.user.ids.dtype.kind for part in parts if isinstance(part.user, Coded)}
+    if chosen is not None and len(kinds) > 1:
         # Together they are texts: whether a user is chosen was asked of a number, and 7 is not "7".
         parts = [read_triples(scan, work) for scan in scans]
     skipped = sum(part.skipped for part in parts)
