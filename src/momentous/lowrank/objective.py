@@ -23,7 +23,6 @@ from momentous.lowrank.losses import Loss, find_loss
 from momentous.lowrank.penalty import Penalty
 from momentous.lowrank.ranks.items import SpreadItems
 from momentous.lowrank.ranks.ratings import RankRatings
-from momentous.lowrank.ranks.start import balanced_on_ranks, svd_on_ranks
 
 ROWS, COLS = 0, 1
 
@@ -236,11 +235,7 @@ class LowRankObjective:
     @cached_property
     def _start(self) -> Floats:
         values = self.loss.start_values(self.ratings, self.mean)
-        if self.ranks.size == 1:
-            return self._without_biases(*self.backend.svd_start(self.ratings, self.rank, values))
-        matrix = self.ratings.to_sparse().astype(np.float64)
-        matrix.data = values.astype(np.float64)
-        U, V = svd_on_ranks(matrix, self.rank, self.ranks)
+        U, V = self.backend.svd_start(self.ratings, self.rank, values, self.ranks)
         return self._without_biases(U, V[self.items])
 
     def random_start(self, rng: np.random.Generator, scale: float = 0.1) -> Floats:
@@ -550,7 +545,7 @@ class LowRankObjective:
 
     def balanced(self, U: Floats, V: Floats) -> tuple[Floats, Floats]:
         """Balanced factors of the same product, for `factors`."""
-        return balanced(U, V) if self.ranks.size == 1 else balanced_on_ranks(U, V, self.ranks)
+        return balanced(U, V, self.ranks)
 
     def gram(self, factor: Floats, weights: Floats | None = None) -> NDArray[np.float64]:
         """``sum_i w_i u_i u_i'`` over all rows of a side, as a NumPy array."""

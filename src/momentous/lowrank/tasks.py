@@ -17,7 +17,7 @@ from momentous.io.types import AnyArray, JsonObject
 from momentous.lowrank.backends import find_backend
 from momentous.lowrank.data import read_pairs
 from momentous.lowrank.data.files.queries import Query
-from momentous.lowrank.data.ratings import Ratings
+from momentous.lowrank.data.ratings import Floats, Ratings
 from momentous.lowrank.data.read import Reading, read_ratings
 from momentous.lowrank.data.vocabulary import UNKNOWN, Vocabulary
 from momentous.lowrank.data.write import write_ratings
@@ -278,10 +278,7 @@ def recommend_items(
             raise ValueError(note)
         warnings.warn(note, RuntimeWarning, stacklevel=2)
     best = fitted.recommend_all(asked, count, exclude_seen, device=device)
-    return {
-        user: list(zip(found.items.tolist(), found.scores.tolist(), strict=True))
-        for user, found in zip(asked, best, strict=True)
-    }
+    return {user: _pairs(*found) for user, found in zip(asked, best, strict=True)}
 
 
 def similar_ids(
@@ -290,11 +287,11 @@ def similar_ids(
     """The items (or users) most like each of these, with the cosines of their factors."""
     fitted, _ = load_model(model, None if users else WithIds([]))
     alike = fitted.similar_rows if users else fitted.similar_columns
-    found = {one: alike(one, count) for one in ids}
-    return {
-        one: list(zip(near.ids.tolist(), near.scores.tolist(), strict=True))
-        for one, near in found.items()
-    }
+    return {one: _pairs(*alike(one, count)) for one in ids}
+
+
+def _pairs(ids: AnyArray, numbers: Floats) -> list[tuple[str | int | float, float]]:
+    return list(zip(ids.tolist(), numbers.tolist(), strict=True))
 
 
 def explain_score(model: Path, user: str, item: str, count: int = 10) -> JsonObject:
@@ -303,7 +300,7 @@ def explain_score(model: Path, user: str, item: str, count: int = 10) -> JsonObj
     if not len(fitted.rows):  # the message of the error names users that are known
         fitted, _ = load_model(model)
     found = explain(fitted, user, item, count)
-    ratings = list(zip(found.items.tolist(), found.contributions.tolist(), strict=True))
+    ratings = _pairs(found.items, found.contributions)
     return {"score": found.score, "rest": found.rest, "ratings": ratings}
 
 

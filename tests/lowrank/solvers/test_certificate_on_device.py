@@ -7,8 +7,9 @@ import pytest
 from convex_problems import KINDS, RIDGES, options, ratings
 
 from momentous.distributed import Alone
+from momentous.lowrank.backends import Side
 from momentous.lowrank.backends.device import gpu_available
-from momentous.lowrank.backends.numpy import NumpyBackend, NumpySide
+from momentous.lowrank.backends.numpy import NumpyBackend
 from momentous.lowrank.solvers import certificate
 from momentous.lowrank.solvers.certificate import certify, examine
 from momentous.lowrank.solvers.fit import FitConfig, solve
@@ -56,7 +57,7 @@ class Functions:
         return lambda *given, **more: put(getattr(np, name)(*given, **more))
 
 
-class DeviceSide(NumpySide):
+class DeviceSide(Side):
     @property
     def values(self):
         return put(super().values)

@@ -19,6 +19,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from momentous.distributed import Ranks
 from momentous.io.types import AnyArray, Integers, Matrix
 from momentous.lowrank.backends.conjugate import RowSlopes, conjugate_change
 from momentous.lowrank.backends.sums import (
@@ -27,8 +28,7 @@ from momentous.lowrank.backends.sums import (
     evaluate,
     furthest_moves,
     numbers_per_row,
-    solve_systems,
-    unpack_lines,
+    solve_lines,
 )
 from momentous.lowrank.data.ratings import Compressed, Floats, Ratings
 from momentous.lowrank.factors import gram, products, svd_start, weighted_gram
@@ -60,31 +60,44 @@ class PlainTerms(NamedTuple):
     dense: float
 
 
-class Side(ABC):
+class Side:
     """The entries grouped by one side of the matrix, where a backend works on them.
 
-    "Left" is the side of the groups, "right" the other one.
+    "Left" is the side of the groups, "right" the other one.  All is done here by NumPy and SciPy in
+    one thread, a block of entries at a time, so that what is needed beside the factors and the
+    entries does not grow with the number of entries; backends do some or all of it in their way.
     """
 
-    groups: Compressed
-    loss: Loss
-    threads: int  # in use: few entries get fewer than were asked for
+    threads: int = 1  # in use: few entries get fewer than were asked for
+
+    def __init__(self, groups: Compressed, loss: Loss):
+        self.groups, self.loss = groups, loss
 
     @property
     def counts(self) -> NDArray[np.int64]:
         """The number of entries of each group, as a NumPy array."""
         return np.diff(self.groups.starts)
 
-    @abstractmethod
     def value(self, left: Floats, right: Floats) -> float:
         """Sum of the losses of all entries, in double precision."""
+        return sum(
+            float(np.sum(evaluate(block, self.groups, self.loss, right, None, left)[0]))
+            for block in blocks(self.groups, right.shape[1])
+        )
 
-    @abstractmethod
     def add_gradient(
         self, left: Floats, right: Floats, scale: float, own: Floats, far: Floats
     ) -> float:
         """Add `scale` times the gradient in left and right to ``own`` and ``far``; return the sum
         of the losses."""
+        total = 0.0
+        for block in blocks(self.groups, right.shape[1]):
+            values, slopes, _ = evaluate(block, self.groups, self.loss, right, None, left)
+            matrix = block.matrix((scale * slopes).astype(own.dtype), len(right))
+            own[block.rows] += matrix @ right
+            far += matrix.T @ left[block.rows]
+            total += float(np.sum(values))
+        return total
 
     def solve_rows(self, step: RowStep) -> tuple[Floats, float]:
         """For every row i a p_i that lowers G, and what that says about the objective.
@@ -163,11 +176,7 @@ class Side(ABC):
     def solve_lines(self, lines: Floats, penalty: Matrix, before: Matrix) -> tuple[Matrix, float]:
         """The changes of rows from their sums; for a quadratic loss also what the least sum is,
         less the loss before."""
-        systems, b = unpack_lines(lines, penalty.shape[1])
-        change, least = solve_systems(
-            systems, b - penalty * before, penalty, before, shortest=self.loss.quadratic
-        )
-        return change, float(least.sum())
+        return solve_lines(lines, penalty, before, quadratic=self.loss.quadratic)
 
     def row_sums(self, step: RowStep, first: int, last: int) -> tuple[Floats, float]:
         """What the entries of the rows first to last - 1 say about a half sweep, for ranks that
@@ -354,13 +363,10 @@ class Backend(ABC):
 
     def solve_lines(
         self, lines: Floats, weights: Matrix, before: Matrix, *, quadratic: bool
-    ) -> tuple[Matrix, float] | None:
+    ) -> tuple[Matrix, float]:
         """The changes of rows whose sums many ranks have added up, and for a quadratic loss what
-        the least sum is, less the loss before; see `momentous.lowrank.backends.sums`.
-
-        None: this backend has no better way than by NumPy.
-        """
-        return None
+        the least sum is, less the loss before; see `momentous.lowrank.backends.sums`."""
+        return solve_lines(lines, weights, before, quadratic=quadratic)
 
     def weighted_squares(self, weights: Floats, factor: Floats) -> float:
         """The sum of all ``w p^2``, in double precision."""
@@ -412,9 +418,11 @@ class Backend(ABC):
     def release_memory(self) -> None:  # noqa: B027  # most keep nothing
         """Give back what is kept for later use, where memory has ended."""
 
-    def svd_start(self, ratings: Ratings, rank: int, values: Floats) -> tuple[Floats, Floats]:
+    def svd_start(
+        self, ratings: Ratings, rank: int, values: Floats, ranks: Ranks
+    ) -> tuple[Floats, Floats]:
         """The balanced factors of the truncated SVD; see `momentous.lowrank.factors`."""
-        return svd_start(ratings, rank, values)
+        return svd_start(ratings, rank, values, ranks)
 
     def asarray(self, array: ArrayLike, dtype: DTypeLike) -> Floats:
         """An array on the device, C-contiguous; the same one where it is that already."""

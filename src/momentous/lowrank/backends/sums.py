@@ -112,12 +112,18 @@ class DensePart(NamedTuple):
         return 0.5 * self.weight * float(value)
 
 
-def unpack_lines(lines: Floats, size: int) -> tuple[Matrix, Matrix]:
-    """The systems (rows, size, size) and the right-hand sides (rows, size) in double precision."""
+def solve_lines(
+    lines: Floats, penalty: Matrix, before: Matrix, *, quadratic: bool
+) -> tuple[Matrix, float]:
+    """The changes of rows from their sums, and for a quadratic loss what the least sum is, less the
+    loss before."""
+    size = penalty.shape[1]
     p, q = np.tril_indices(size)
     systems = np.empty((len(lines), size, size))
     systems[:, p, q] = systems[:, q, p] = lines[:, : p.size]
-    return systems, lines[:, p.size :].astype(np.float64)
+    b = lines[:, p.size :] - penalty * before
+    change, least = solve_systems(systems, b, penalty, before, shortest=quadratic)
+    return change, float(least.sum())
 
 
 def furthest_moves(groups: Compressed, features: Floats, changes: Floats) -> AnyArray:

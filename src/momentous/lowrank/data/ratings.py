@@ -183,9 +183,7 @@ class Ratings:
 
     def _like(self, storage: Compressed) -> Ratings:
         """Other entries of the same matrix, already in order."""
-        other = object.__new__(Ratings)
-        other._take(self.shape, storage, (self.row_ids, self.col_ids))
-        return other
+        return stored_ratings(self.shape, storage, (self.row_ids, self.col_ids))
 
     # --- what there is ----------------------------------------------------------------------------
 

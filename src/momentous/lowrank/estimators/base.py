@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import logging
 import os
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, Never, Self
 
@@ -32,7 +33,7 @@ from momentous.lowrank.data.ratings import (
 from momentous.lowrank.data.vocabulary import Pairs, pairs_of, ratings_of, split_triples
 from momentous.lowrank.estimators.answers import Answers
 from momentous.lowrank.estimators.display import LOGGER, watching
-from momentous.lowrank.estimators.scikit import check_is_fitted, validate_data
+from momentous.lowrank.estimators.scikit import validate_data
 from momentous.lowrank.losses import Loss, find_loss
 from momentous.lowrank.model import (
     LowRankModel,
@@ -106,7 +107,8 @@ class BaseCompletion(Answers, FitOptions):
         """Fit to the values y of the pairs X, or to a table X of users, items and values.
 
         ``sample_weight`` says how often each pair counts, one number above 0 each: with 2 as if it
-        were there twice.  `Ratings` have weights of their own.
+        were there twice (of `ImplicitMF`: how much it is worth).  `Ratings` have weights of their
+        own.
         """
         for name in unsupported:
             raise TypeError(f"fit has no parameter {name!r}; it takes X, y and sample_weight")
@@ -154,11 +156,11 @@ class BaseCompletion(Answers, FitOptions):
         Computed when it is asked for: in the time of 0.8 to 1.9 sweeps of rank 10 on the
         MovieLens-1M twin.
         """
-        check_is_fitted(self, "model_")
+        own = self._fitted
         model, found = getattr(self, "_certified", (None, None))
-        if model is not self.model_ or found is None:
-            found = self.model_.certify(self.gap_tol, self.backend, self.device)
-            self._certified = self.model_, found
+        if model is not own or found is None:
+            found = own.certify(self.gap_tol, self.backend, self.device)
+            self._certified = own, found
         return found
 
     @property
@@ -205,20 +207,15 @@ class BaseCompletion(Answers, FitOptions):
         user who is known already is computed again, from these entries alone; items that are not
         known are left out.
         """
-        check_is_fitted(self, "model_")
-        other = copy.copy(self)
-        other.model_ = self.model_.fold_in(
-            self._further_ratings(X, y), backend=self.backend, device=self.device
-        )
-        return other
+        return self._with_more(self._fitted.fold_in, X, y)
 
     def fold_in_items(self, X: Pairs, y: ArrayLike | None = None) -> Self:
         """The same for further items: the users stay as they are."""
-        check_is_fitted(self, "model_")
-        other = copy.copy(self)
-        other.model_ = self.model_.fold_in_columns(
-            self._further_ratings(X, y), backend=self.backend, device=self.device
-        )
+        return self._with_more(self._fitted.fold_in_columns, X, y)
+
+    def _with_more(self, fold: Callable[..., LowRankModel], X: Pairs, y: ArrayLike | None) -> Self:
+        other, ratings = copy.copy(self), self._further_ratings(X, y)
+        other.model_ = fold(ratings, backend=self.backend, device=self.device)
         return other
 
     def partial_fit(
@@ -272,11 +269,11 @@ class BaseCompletion(Answers, FitOptions):
 
     def _known_pairs(self, X: Pairs) -> Pairs:
         """X, if it says which users and items it is about, with its columns as in the fit."""
-        check_is_fitted(self, "model_")
+        model = self._fitted
         if is_sparse(X):
             raise ValueError(
                 f"X is a sparse matrix of {X.shape[0]} x {X.shape[1]}, which does not say whose "
-                f"rows it has (the fit has {len(self.model_.rows)} x {len(self.model_.cols)}, and "
+                f"rows it has (the fit has {len(model.rows)} x {len(model.cols)}, and "
                 "row 0 of a slice is not its row 0); pass pairs of ids, Ratings with row_ids, or "
                 "Ratings.from_sparse(X) if row and column numbers are the ids of the fit"
             )
@@ -288,11 +285,11 @@ class BaseCompletion(Answers, FitOptions):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted estimator to a file: arrays and JSON, no pickle."""
-        check_is_fitted(self, "model_")
+        model = self._fitted
         facts = fit_facts(self.get_params(), self.n_iter_, self.objective_)
         if hasattr(self, "feature_names_in_"):
             facts["feature_names"] = self.feature_names_in_.tolist()
-        save_model(self.model_, path, facts | self._more_facts())
+        save_model(model, path, facts | self._more_facts())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:

@@ -209,14 +209,9 @@ class LowRankModel:
         columns = self._columns(allowed, forbidden)
         best, scores = self.best_columns(positions, n, exclude_seen, columns, backend, device)
         answers = self.loss.response(scores, self.value_range)
-        there = best >= 0
-        if there.all():
-            items = self.cols.ids[best]
-            return [Recommended(*both) for both in zip(items, answers, strict=True)]
-        return [
-            Recommended(self.cols.ids[own[has]], answer[has])
-            for own, answer, has in zip(best, answers, there, strict=True)
-        ]
+        counts = np.count_nonzero(best >= 0, axis=1)
+        each = zip(self.cols.ids[best], answers, counts, strict=True)
+        return [Recommended(items[:count], answer[:count]) for items, answer, count in each]
 
     def best_columns(
         self,

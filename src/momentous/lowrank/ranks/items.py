@@ -45,8 +45,8 @@ class SpreadItems(Side):
         weights: Floats,
         counts: AnyArray,
     ):
+        super().__init__(own.groups, own.loss)
         self.own, self.backend, self.ranks, self._counts = own, backend, ranks, counts
-        self.groups, self.loss, self.threads = own.groups, own.loss, own.threads
         self.count = own.groups.starts.size - 1
         # So much of the penalty stands beside the sums of one rank.
         self.weights_per_rank = self._everywhere(weights)
@@ -105,9 +105,7 @@ class SpreadItems(Side):
         return lines.reshape(-1, lines.shape[2]), losses
 
     def solve_lines(self, lines: Floats, penalty: Matrix, before: Matrix) -> tuple[Matrix, float]:
-        quadratic = self.loss.quadratic
-        found = self.backend.solve_lines(lines, penalty, before, quadratic=quadratic)
-        return super().solve_lines(lines, penalty, before) if found is None else found
+        return self.backend.solve_lines(lines, penalty, before, quadratic=self.loss.quadratic)
 
     # --- products travel: what `Side.improve_rows` asks for ---------------------------------------
 
@@ -145,13 +143,3 @@ class SpreadItems(Side):
         moves = furthest_moves(groups, to_host(features), self._everywhere(change))
         reach: AnyArray = self.ranks.all_reduce(moves, "max")[self.ranks.share(self.count)]
         return reach
-
-    # --- passes, over this rank's entries ---------------------------------------------------------
-
-    def value(self, left: Floats, right: Floats) -> float:
-        return self.own.value(left, right)
-
-    def add_gradient(
-        self, left: Floats, right: Floats, scale: float, own: Floats, far: Floats
-    ) -> float:
-        return self.own.add_gradient(left, right, scale, own, far)

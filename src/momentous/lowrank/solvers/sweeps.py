@@ -250,7 +250,8 @@ class _PlainSweep(Sweep):
         (Balanced in between, they would turn under the momentum, which would then lead nowhere.)
         """
         to_host = self.objective.backend.to_host
-        return balanced(*(to_host(side) for side in self.objective.split(self.point(x))))
+        U, V = map(to_host, self.objective.split(self.point(x)))
+        return balanced(U, V)
 
 
 class ALSSweep(_PlainSweep):

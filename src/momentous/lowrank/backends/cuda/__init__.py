@@ -12,12 +12,12 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import DTypeLike
 
+from momentous.distributed import Ranks
 from momentous.io.types import AnyArray, FloatClass, Matrix
 from momentous.lowrank.backends.base import Backend, PlainTerms, RowStep, Side, find_backend
 from momentous.lowrank.backends.conjugate import RowSlopes
 from momentous.lowrank.backends.cuda import layout
-from momentous.lowrank.backends.cuda.arrays import Array, cupy
-from momentous.lowrank.backends.cuda.best import best_columns
+from momentous.lowrank.backends.cuda.arrays import Array, cupy, sparse
 from momentous.lowrank.backends.cuda.conjugate import (
     curved_rows,
     improve_rows,
@@ -43,19 +43,21 @@ from momentous.lowrank.backends.cuda.modules import (
     Scores,
     Weights,
     entry_kernels,
+    plain_kernels,
     row_kernels,
     step_kernels,
 )
 from momentous.lowrank.backends.cuda.solve import Passed, Range, RowSolver, dense_part, ranges_of
-from momentous.lowrank.backends.cuda.start import truncated_svd
 from momentous.lowrank.backends.device import check_memory, local_gpu, require_gpu
 from momentous.lowrank.backends.sums import DensePart, numbers_per_row
 from momentous.lowrank.data.ratings import Compressed, Floats, Ratings
+from momentous.lowrank.factors import truncated_svd
 from momentous.lowrank.losses import Loss
 
 # In single precision rows are solved as they are where the ridge is above this share of |f_j|^2,
 # on average; below it a row of few entries may be nearly singular, and sums are in double.
 SAFE_RIDGE = 1e-3
+SCORES = 1 << 28  # that are held at a time, at most, where the best of many are looked for
 PRODUCTS = 8  # that a sparse matrix makes with as many vectors in one pass
 
 
@@ -79,7 +81,7 @@ class CudaBackend(Backend):
 
     def solve_lines(
         self, lines: Floats, weights: Matrix, before: Matrix, *, quadratic: bool
-    ) -> tuple[Matrix, float] | None:
+    ) -> tuple[Matrix, float]:
         """On the CPU: each rank has few systems."""
         return find_backend().solve_lines(lines, weights, before, quadratic=quadratic)
 
@@ -111,9 +113,23 @@ class CudaBackend(Backend):
     def weighted_squares(self, weights: Array, factor: Array) -> float:
         return weighted_squares(weights, factor)
 
-    def svd_start(self, ratings: Ratings, rank: int, values: Floats) -> tuple[Array, Array]:
-        found = truncated_svd(ratings, rank, values)
-        return super().svd_start(ratings, rank, values) if found is None else found
+    def svd_start(
+        self, ratings: Ratings, rank: int, values: Floats, ranks: Ranks
+    ) -> tuple[Floats, Floats]:
+        """The products with the matrix are made on the device, all else on the host."""
+        m, n = ratings.shape
+        given = ratings.by_row.starts, ratings.by_row.others, values.astype(np.float64)
+        by_row = Compressed(*map(cupy.asarray, given))
+        by_col = layout.transpose(by_row, n)
+        rows, cols = (
+            sparse.csr_matrix((one.values, one.others, one.starts.astype(np.int32)), shape=shape)
+            for one, shape in ((by_row, (m, n)), (by_col, (n, m)))
+        )
+        times, back = (
+            lambda v, matrix=matrix: cupy.asnumpy(matrix @ cupy.asarray(v))
+            for matrix in (rows, cols)
+        )
+        return truncated_svd(times, back, n, rank, ranks)
 
     def sum_of_errors(
         self,
@@ -145,7 +161,27 @@ class CudaBackend(Backend):
     def best_columns(
         self, left: Floats, right: Floats, offsets: Floats, seen: list[Compressed], count: int
     ) -> tuple[Array, Floats]:
-        return best_columns(left, right, offsets, seen, count)
+        dtype, rows, others = left.dtype, len(left), len(right)
+        features, shifts = cupy.asarray(right), cupy.asarray(offsets, dtype)
+        module = plain_kernels(dtype)
+        columns, scores = np.empty((rows, count), np.int64), np.empty((rows, count), dtype)
+        free = cupy.cuda.runtime.memGetInfo()[0] + cupy.get_default_memory_pool().free_bytes()
+        length = max(1, min(SCORES, free // (4 * dtype.itemsize)) // others)
+        for begin in range(0, rows, length):
+            part = slice(begin, min(begin + length, rows))
+            block = cupy.asarray(left[part]) @ features.T
+            block += shifts
+            for known in seen:
+                starts = known.starts[part.start : part.stop + 1]
+                hidden = cupy.asarray(known.others[starts[0] : starts[-1]])
+                launch(module, "hide_seen", 32 * len(block), (
+                    len(block), others, cupy.asarray(starts - starts[0]), hidden, block,
+                ))  # fmt: skip
+            best = cupy.empty((len(block), count), np.int64)
+            found = cupy.empty((len(block), count), dtype)
+            launch(module, "best_columns", 256 * len(block), (others, count, block, best, found))
+            columns[part], scores[part] = cupy.asnumpy(best), cupy.asnumpy(found)
+        return columns, scores
 
     def release_memory(self) -> None:
         cupy.get_default_memory_pool().free_all_blocks()
@@ -178,8 +214,6 @@ class CudaBackend(Backend):
 
 class CudaSide(Side):
     """Entries on the device, cut into chunks that a warp or a block works on."""
-
-    threads = 1
 
     def __init__(self, groups: Compressed, loss: Loss):
         arrays = (groups.starts, groups.others, groups.values)
