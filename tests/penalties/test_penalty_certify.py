@@ -144,6 +144,19 @@ def test_the_lowest_point_of_a_sphere_is_of_second_order():
     assert "on the sphere" in found.message
 
 
+@pytest.mark.parametrize("radius", [1e-3, 1.0, 1e4])
+def test_steps_are_as_long_as_x_asks_for(radius):
+    """A sphere has no point of its own size among its tangents."""
+    slopes, c = np.linspace(1.0, 3.0, 5), 10.0 * radius * np.array([1.0, -2.0, 0.5, 1.5, -1.0])
+    q = lambda x: (float(slopes @ (x * x) / 2 + c @ x), slopes * x + c)  # noqa: E731
+    x = minimize(q, np.zeros(5), jac=True, penalty=Ball(radius), tol=1e-9 * radius).x
+    found = certify(q, x, jac=True, eps=1e-6 * radius, penalty=Ball(radius))
+    N = null_space(x[None])
+    expected = np.linalg.eigvalsh(N.T @ np.diag(slopes - (q(x)[1] @ x) / (x @ x)) @ N)[0]
+    assert found.smallest_eigenvalue == pytest.approx(expected, rel=1e-6)
+    assert found.verdict is Verdict.SECOND_ORDER
+
+
 @pytest.mark.parametrize(
     ("term", "x", "slope"),
     [

@@ -49,13 +49,13 @@ class Face:
         places[self.free] = np.arange(self.free.size)
         self._take = xp.asarray(self.free, device=device)
         self._places = xp.asarray(places, device=device)
-        self._rest = x - self.spread(self.part(x))
+        self.point = self.part(x)
+        if self.on_curve and self.free.size:
+            # Its size tells how long a step must be to show above rounding: that of x.
+            self.point = self.point + space.norm(x) / math.sqrt(self.free.size)
+        self._rest = x - self.spread(self.point)
         free_room = np.broadcast_to(to_numpy(room), space.shape).reshape(-1)[~self.held]
         self.room = float(free_room.min(initial=math.inf))
-
-    @property
-    def point(self) -> Array:
-        return self.part(self.sample.point)
 
     def _reflected(self, a: Array) -> Array:
         xp, mirrors = self.space.xp, self._mirrors

@@ -38,8 +38,9 @@ class Data(Layout):
     """Every rank has x and its share of the data: value and gradient are sums over ranks.
 
     ``fun`` and ``jac`` give the part of the sum that belongs to the data of this rank (a ridge of
-    theirs is added on one rank, or in parts; ``penalty=`` counts once).  One message of d + 1 numbers per evaluation: gradient and
-    value.  All else is computed on every rank, in the same way.
+    theirs is added on one rank, or in parts; ``penalty=`` counts once).  One message of d + 1
+    numbers per evaluation: gradient and value.  All else is computed on every rank, in the same
+    way.
 
     Parameters
     ----------

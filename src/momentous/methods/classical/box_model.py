@@ -195,9 +195,9 @@ def _slope(
 
 
 def _open(xp: Any, d: Array, lower: Array, upper: Array) -> tuple[Array, Array]:
-    """1 where a variable moves with no bound ahead of it."""
+    """1 where a variable moves with no bound ahead of it, or far."""
     free = ((d < 0.0) & (lower == -math.inf)) | ((d > 0.0) & (upper == math.inf))
-    free = xp.astype(free, d.dtype)
+    free = xp.astype(free | (xp.abs(d) > 1.0), d.dtype)
     return free, free
 
 
@@ -240,7 +240,7 @@ class BoxLine(BentLine):
     @staticmethod
     def from_sample(m: BoxMachine, here: Sample, inverse: Inverse, guess: Any) -> BoxLine:
         """Towards the least value of the model.  Without pairs that is P(x - g): the first trial
-        goes there if every variable that moves has a bound ahead of it."""
+        goes there if that moves no variable by more than 1, and each towards a bound."""
         box = m.box
         d = model_step(m, here, inverse)
 
