@@ -30,7 +30,6 @@ from momentous.lowrank.model import (
     save_model,
 )
 from momentous.lowrank.model.files import fit_facts, from_plain
-from momentous.lowrank.model.fitted import vocabulary_of
 from momentous.lowrank.model.shards import OfRank, WithIds
 from momentous.lowrank.ranks.read import read_on_ranks
 from momentous.lowrank.solvers.fit import FitConfig, FitProgress, Watcher
@@ -170,8 +169,8 @@ def _model_to_resume(
 
 def _require_all_ids(start: LowRankModel, ratings: Ratings, file: PathLike | Query) -> None:
     """A model knows the users and items of its last file alone."""
-    users = ratings.total(_count_unknown(vocabulary_of(ratings, 0), start.rows.ids))
-    items = _count_unknown(vocabulary_of(ratings, 1), start.cols.ids)
+    users = ratings.total(_count_unknown(Vocabulary(ratings.ids(0)), start.rows.ids))
+    items = _count_unknown(Vocabulary(ratings.ids(1)), start.cols.ids)
     if users or items:
         raise OptionError(
             f"{users} users and {items} items of the model are not in {file} and would be dropped; "
@@ -206,7 +205,7 @@ def evaluate_file(model: Path, file: PathLike | Query, **reading: Unpack[Reading
     ranks = find()
     with ranks.announced():
         ratings = _read(file, ranks, reading)
-        users, items = (vocabulary_of(ratings, which).ids for which in (0, 1))
+        users, items = ratings.ids(0), ratings.ids(1)
         fitted, extra = load_model(model, WithIds(users))
         threshold = extra.get("threshold")
         if threshold is not None:
@@ -313,7 +312,7 @@ def fold_in_file(
     ratings = Ratings.read(file, **reading)
     if extra.get("threshold") is not None:
         ratings = ratings.signs(extra["threshold"])
-    users, items = (vocabulary_of(ratings, which).ids for which in (0, 1))
+    users, items = ratings.ids(0), ratings.ids(1)
     new_users = _count_unknown(fitted.rows, users)
     save_model(fitted.fold_in(ratings), out, extra)
     return {

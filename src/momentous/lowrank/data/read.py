@@ -42,7 +42,7 @@ from momentous.lowrank.data.files.sources import (
     is_stream,
     receive,
 )
-from momentous.lowrank.data.files.text import delimited_scans
+from momentous.lowrank.data.files.text import delimited_scan
 from momentous.lowrank.data.on_gpu import has_room, sorted_ratings
 from momentous.lowrank.data.ratings import Ratings, Users, make_ratings, no_ratings
 
@@ -251,8 +251,8 @@ def read_pairs(
         else:
             file = _only_file(source, work.folder, options.limits)
             found = find_format(file)
-            read = found.scans if found.scans and found.pairs else delimited_scans
-            scan = read([file], work)[0]
+            read = found.scans if found.pairs else None
+            scan = read([file], work)[0] if read else delimited_scan(file, work)
         pairs = read_triples(scan, work)
     if not pairs.value.size:
         raise RatingsFileError(scan.name, "has no pairs, at most a header")

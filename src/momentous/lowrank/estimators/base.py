@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, Never, Self
 
@@ -16,7 +17,8 @@ from numpy.typing import ArrayLike, DTypeLike
 from momentous.core.method import Method
 from momentous.core.result import Result
 from momentous.core.status import Status
-from momentous.io.logs import say
+from momentous.io.logs import say, shown
+from momentous.io.progress import Lines, progress_bar
 from momentous.io.types import AnyArray, JsonObject
 from momentous.lowrank.backends import BACKENDS
 from momentous.lowrank.checks import check_number, thread_count
@@ -32,7 +34,6 @@ from momentous.lowrank.data.ratings import (
 )
 from momentous.lowrank.data.vocabulary import Pairs, pairs_of, ratings_of, split_triples
 from momentous.lowrank.estimators.answers import Answers
-from momentous.lowrank.estimators.display import LOGGER, watching
 from momentous.lowrank.estimators.scikit import validate_data
 from momentous.lowrank.losses import Loss, find_loss
 from momentous.lowrank.model import (
@@ -45,15 +46,15 @@ from momentous.lowrank.model import (
 )
 from momentous.lowrank.model.files import MALFORMED, damaged, fit_facts, from_plain
 from momentous.lowrank.model.fitted import check_unknown
-from momentous.lowrank.model.update import objective_at
 from momentous.lowrank.options import FitOptions
 from momentous.lowrank.solvers.certificate import Certificate
-from momentous.lowrank.solvers.fit import FitConfig
+from momentous.lowrank.solvers.fit import ITERATIONS, SWEEPS, FitConfig, FitProgress, Watcher
 
 if TYPE_CHECKING:
     from sklearn.utils import Tags
     from typing_extensions import TypeIs
 
+LOGGER = logging.getLogger("momentous.fit")
 Seed = int | np.random.Generator | np.random.RandomState | None
 Weights = Floats | None  # of the pairs, in the caller's order; None: 1 each
 PAIR = 2  # columns: the ids of a row and of a column
@@ -80,8 +81,9 @@ class BaseCompletion(Answers, FitOptions):
     def _fit(self, ratings: Ratings) -> None:
         check_unknown(self.unknown)
         start = self.model_ if self.warm_start and hasattr(self, "model_") else None
-        with watching(self) as watch:
-            fit = fit_model(ratings, self._config(), start=start, watch=watch)
+        config = self._config()
+        with self._watching(config) as watch:
+            fit = fit_model(ratings, config, start=start, watch=watch)
             self.model_: LowRankModel = self._without_run(fit.model)
             self.result_: Result | None = fit.result
             self.objective_, self.message_ = fit.objective, fit.message
@@ -92,6 +94,28 @@ class BaseCompletion(Answers, FitOptions):
             raise MemoryError(fit.message)
         if fit.result.status is Status.INTERRUPTED:
             raise KeyboardInterrupt("the fit was interrupted; the estimator has what was reached")
+
+    @contextlib.contextmanager
+    def _watching(self, config: FitConfig) -> Iterator[Watcher | None]:
+        """What watches a fit, as ``verbose`` asks for: a bar where people look on, a line per
+        iteration and the ending where they do not; all of it goes to the logger, too."""
+        bar = progress_bar(bool(self.verbose))
+        lines = isinstance(bar, Lines)
+        limit = self.max_iterations or (SWEEPS if config.by_sweeps else ITERATIONS)
+        level = logging.DEBUG if lines else None
+        with shown(LOGGER.name, level), contextlib.nullcontext() if lines else bar:
+            if not (self.verbose or LOGGER.isEnabledFor(logging.DEBUG)):
+                yield None
+                return
+
+            def watch(step: FitProgress) -> None:
+                say(LOGGER, logging.DEBUG, str(step))
+                if not lines:
+                    bar(str(step), step.nit / limit)
+
+            yield watch
+            if not lines and hasattr(self, "message_"):
+                bar.end(self.message_)
 
     def _without_run(self, model: LowRankModel) -> LowRankModel:
         """Only a warm start goes on with a run, whose vectors are as long as the factors."""
@@ -234,7 +258,8 @@ class BaseCompletion(Answers, FitOptions):
         X, y = split_triples(X, y)
         ratings = self._further_ratings(X, y, self._weights_of(X, sample_weight))
         self.model_ = updated(self.model_, ratings, self.backend, self.device)
-        self.objective_ = objective_at(self.model_, self.backend, self.device)
+        problem, x = self.model_.problem(self.backend, self.device)
+        self.objective_ = problem.value(x)
         self.n_iter_ += 1
         self.result_, self.message_, self.validation_errors_ = None, "", []
         return self

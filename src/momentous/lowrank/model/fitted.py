@@ -85,6 +85,11 @@ class LowRankModel:
             f"{len(self.cols):,}, of {self.seen.nnz:,} entries>"
         )
 
+    def positions(self, ratings: Ratings) -> tuple[Positions, Positions]:
+        """The row and the column here of each of these entries, -1 where they are not known."""
+        rows, cols = self.rows.positions(ratings.ids(0)), self.cols.positions(ratings.ids(1))
+        return rows[ratings.rows], cols[ratings.cols]
+
     # --- predictions ------------------------------------------------------------------------------
 
     def scores(self, pairs: Pairs, unknown: Unknown = "mean") -> Floats:
@@ -311,7 +316,7 @@ class LowRankModel:
         self.loss.check(new)
         # A row of the matrix without entries says nothing about the user of that id.
         given = np.flatnonzero(np.diff(new.by_row.starts))
-        ids, col_ids = (vocabulary_of(new, side).ids for side in (0, 1))
+        ids, col_ids = new.ids(0), new.ids(1)
         rows, cols = self.rows.extended(ids[given]), self.cols.positions(col_ids)
         where = np.full(len(ids), UNKNOWN)
         where[given] = rows.positions(ids[given])
@@ -441,9 +446,10 @@ def _refuse_unknown(
         )
 
 
-def vocabulary_of(ratings: Ratings, side: int) -> Vocabulary:
-    """The ids of the rows (0) or columns (1)."""
-    return Vocabulary((ratings.row_ids, ratings.col_ids)[side], ratings.shape[side])
+def cells(ratings: Ratings) -> NDArray[np.int64]:
+    """One number for each entry: where its pair is in the matrix, row by row."""
+    numbers: NDArray[np.int64] = ratings.rows.astype(np.int64) * ratings.shape[1] + ratings.cols
+    return numbers
 
 
 def of_rows(storage: Compressed, rows: Positions) -> Compressed:

@@ -39,8 +39,7 @@ class RankRatings(Ratings):
     """
 
     def __init__(self, own: Ratings, ranks: Ranks):
-        row_ids = np.arange(own.shape[0]) if own.row_ids is None else own.row_ids
-        self._take(own.shape, own.by_row, (row_ids, own.col_ids))
+        self._take(own.shape, own.by_row, (own.ids(0), own.col_ids))
         self.ranks, shape = ranks, own.shape
         values, weights = self.values.astype(np.float64, copy=False), self.weights
         weights = np.ones(1) if weights is None else weights.astype(np.float64)
