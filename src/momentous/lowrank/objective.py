@@ -451,13 +451,16 @@ class LowRankObjective:
             fixed = self.turned(fixed, axes)
             current = None if current is None else self.turned(current, axes)
         features, offsets = self._features(fixed)
-        step = RowStep(self.weights[which], features, offsets, current, with_value)
-        spread = which == COLS and self.ranks.size > 1
-        side = self._spread_items if spread else self.side(which)
+        side, weights = self.side(which), self.weights[which]
+        if which == COLS and self.ranks.size > 1:
+            side, weights = self._spread_items, self.backend.to_host(weights)
+        step = RowStep(weights, features, offsets, current, with_value)
         if steps is None:
             found, value = side.solve_rows(step)
         else:
             found, value = side.improve_rows(step, squares, steps)
+        found = self.backend.xp.asarray(found)
+        if steps is not None:
             found = self.turned(found, axes.T)
         return found, self.ranks.sum(value) if with_value else 0.0
 

@@ -92,6 +92,20 @@ def test_the_bound_of_sigma_is_above_it_and_near_by_svd_and_by_lanczos(monkeypat
     assert exact <= by_steps <= certificate.NEAR * exact
 
 
+@pytest.mark.parametrize("small", [True, False])
+@pytest.mark.parametrize("seed", [3, 4])
+def test_columns_that_are_vanishing_do_not_keep_a_fit_from_being_certified(
+    monkeypatch, seed, small
+):
+    if not small:
+        monkeypatch.setattr(certificate, "DENSE", 0)
+    config, objective = problem("implicit", seed, 30, max_iterations=40, tol=0.0)
+    x, _ = solve(objective, config)
+    sizes = np.linalg.svd(Dual(objective, x).V, compute_uv=False)
+    assert sizes[-1] < 0.01 * sizes[0]
+    assert certify(objective, x).verdict is Verdict.GLOBAL
+
+
 def test_few_lanczos_steps_from_any_random_vector_bound_the_norm():
     sizes = 1.0 - 0.5 * np.linspace(0.0, 1.0, 200) ** 2  # no gap above: the hardest case
 

@@ -23,10 +23,10 @@ NUMBERS_PER_MESSAGE = 1 << 25  # of the items' systems, which are added up over 
 class SpreadItems(Side):
     """The entries of all ranks by item: each rank sums over its own, and has a share of the items.
 
-    In a `RowStep` for them, weights are those of the share, and ``current`` is of all items.  For
-    exact solutions the sums travel that make an item's system; for conjugate gradients the products
-    of the systems with the directions of each step.  What goes over ranks, and all small systems,
-    are NumPy arrays.
+    In a `RowStep` for them, weights are those of the share, as a NumPy array, and ``current`` is of
+    all items.  For exact solutions the sums travel that make an item's system; for conjugate
+    gradients the products of the systems with the directions of each step.  What goes over ranks,
+    and all small systems and solutions, are NumPy arrays.
 
     Parameters
     ----------
@@ -75,11 +75,6 @@ class SpreadItems(Side):
 
     # --- systems travel ---------------------------------------------------------------------------
 
-    def solve_rows(self, step: RowStep) -> tuple[Floats, float]:
-        here = step._replace(weights=self.backend.to_host(step.weights))
-        found, value = super().solve_rows(here)
-        return self.backend.xp.asarray(found), value
-
     def lines(self, step: RowStep) -> Iterator[tuple[slice[int, int], Floats, float]]:
         block, (rows, width) = self.ranks.block(self.count), step.weights.shape
         length = max(1, NUMBERS_PER_MESSAGE // (numbers_per_row(width) * self.ranks.size))
@@ -108,11 +103,6 @@ class SpreadItems(Side):
         return self.backend.solve_lines(lines, penalty, before, quadratic=self.loss.quadratic)
 
     # --- products travel: what `Side.improve_rows` asks for ---------------------------------------
-
-    def improve_rows(self, step: RowStep, squares: Matrix, steps: int) -> tuple[Floats, float]:
-        here = step._replace(weights=self.backend.to_host(step.weights))
-        found, value = super().improve_rows(here, squares, steps)
-        return self.backend.xp.asarray(found), value
 
     def row_slopes(self, step: RowStep) -> RowSlopes:
         own = self.own.row_slopes(step)
