@@ -227,3 +227,21 @@ def test_rows_of_several_simplices_on_any_array(library):
     free, N = np.diag([1.0, 2.0, 3.0]), null_space(np.ones((1, 3)))
     expected = min(1.5, np.linalg.eigvalsh(N.T @ free @ N)[0])
     assert found.smallest_eigenvalue == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["L1", "ElasticNet", "GroupL2", "Ball"])
+def test_other_terms_on_any_array(library, name):
+    if "float64" not in library.dtypes:
+        pytest.skip(f"{library} has no double precision in these tests")
+    term, matrix = TERMS[name]
+
+    def fun(x):
+        value, gradient = f(library.numpy(x))
+        return value, library.array(gradient, "float64")
+
+    x = minimize(fun, library.array(np.zeros(D), "float64"), jac=True, penalty=term, tol=1e-9).x
+    found = certify(fun, x, jac=True, eps=1e-6, penalty=term)
+    assert found.verdict is Verdict.SECOND_ORDER, found.message
+    expected = np.linalg.eigvalsh(matrix(library.numpy(x)))[0]
+    assert found.smallest_eigenvalue == pytest.approx(expected, rel=1e-6)
+    assert type(found.active) is type(x)

@@ -40,6 +40,11 @@ def _where(x: Array) -> dict[str, Any]:
     return {} if array_api_compat.is_jax_array(x) else {"device": array_api_compat.device(x)}
 
 
+def _summed(a: Array) -> Any:
+    """In double precision, where the library has it switched on."""
+    return _xp(a).sum(a, dtype=float if array_api_compat.is_jax_array(a) else _xp(a).float64)
+
+
 def as_weight(x: Array, weight: Any) -> Any:
     """A number as it is; weights as an array of the library, dtype and device of x."""
     if isinstance(weight, int | float):
@@ -87,7 +92,7 @@ class L1:
 
     def value(self, x: Array) -> Any:
         xp = _xp(x)
-        return xp.sum(xp.abs(x) * as_weight(x, self.weight), dtype=float)
+        return _summed(xp.abs(x) * as_weight(x, self.weight))
 
     def prox(self, x: Array, step: Any) -> Array:
         threshold = step * as_weight(x, self.weight)
@@ -109,7 +114,7 @@ class ElasticNet:
         _check(self, "weight", "ridge")
 
     def value(self, x: Array) -> Any:
-        return L1(self.weight).value(x) + self.ridge * _xp(x).sum(x * x, dtype=float) / 2
+        return L1(self.weight).value(x) + self.ridge * _summed(x * x) / 2
 
     def prox(self, x: Array, step: Any) -> Array:
         return L1(self.weight).prox(x, step) / (1.0 + step * self.ridge)
@@ -176,7 +181,7 @@ class GroupL2:
 
     def value(self, x: Array) -> Any:
         norms = self._norms(x)
-        return _xp(x).sum(norms * as_weight(norms, self.weight), dtype=float)
+        return _summed(norms * as_weight(norms, self.weight))
 
     def prox(self, x: Array, step: Any) -> Array:
         xp, norms = _xp(x), self._norms(x)
