@@ -111,9 +111,9 @@ class Compiled(ArrayMachine):
         traced.append(self._traced(otherwise or (lambda: record), given, before, tree)[:2])
         union = sorted(set().union(*(changes for _, changes in traced)))
 
-        def complete(program: Callable[..., Any], changes: list[int]) -> Callable[[], Any]:
+        def complete(program: Any, changes: list[int]) -> Callable[[], Any]:
             def run() -> list[Any]:
-                made = dict(zip(changes, program(), strict=True))
+                made = dict(zip(changes, jaxpr_as_fun(program)(), strict=True))
                 return [made.get(i, before[i]) for i in union]
 
             return run
@@ -140,18 +140,30 @@ class Compiled(ArrayMachine):
             rest = rest & jnp.logical_not(condition)
             traced.append((here, *self._traced(make, given, before, tree)))
         self.mask = outer
-        # No choice is needed of a leaf that a branch changes in its own lanes alone, if that branch
-        # comes first: half of the choices of "auto" are such.
+        places: dict[int, list[int]] = {}
+        for i, leaf in enumerate(given):
+            places.setdefault(id(leaf), []).append(i)
+
+        def latest(leaf: Any) -> Any:
+            """What has become of a leaf in the branches before, where all its places have that."""
+            found = {id(after[i]): after[i] for i in places.get(id(leaf), ())}
+            return found.popitem()[1] if len(found) == 1 else leaf
+
+        # No choice is needed of a leaf that a branch changes in its own lanes alone: half of the
+        # choices of "auto" are such.  A branch reads what those before have left, which in its
+        # lanes is what was given: so XLA may change it in place.
         for here, program, changes, own in sorted(traced, key=lambda branch: -len(branch[-1])):
             now = [after[i] for i in changes]
+            keeps = [i in own and latest(given[i]) is after[i] for i in changes]
+            program = program.replace(consts=[latest(const) for const in program.consts])
 
             def run(
-                program: Any = program, changes: Any = changes, own: Any = own, here: Any = here,
+                program: Any = jaxpr_as_fun(program), keeps: Any = keeps, here: Any = here,
                 now: Any = tuple(now),
             ) -> list[Any]:  # fmt: skip
                 return [
-                    new if i in own and old is before[i] else jnp.where(here, new, old)
-                    for i, new, old in zip(changes, program(), now, strict=True)
+                    new if keep else jnp.where(here, new, old)
+                    for keep, new, old in zip(keeps, program(), now, strict=True)
                 ]
 
             made = jax.lax.cond(self.any(here), run, lambda now=now: now)
@@ -168,7 +180,7 @@ class Compiled(ArrayMachine):
 
     def _traced(
         self, make: Callable[[], Any], given: list[Any], before: list[Any], tree: Any
-    ) -> tuple[Callable[..., Any], list[int], set[int]]:
+    ) -> tuple[Any, list[int], set[int]]:
         """A branch as a program, the leaves that it changes, and those of them that it leaves as
         they are in lanes outside."""
         changes: list[int] = []
@@ -188,7 +200,7 @@ class Compiled(ArrayMachine):
                     own.add(i)
             return [self.varying(jnp.asarray(leaves[i], before[i].dtype)) for i in changes]
 
-        program = jaxpr_as_fun(jax.make_jaxpr(trace)())
+        program = jax.make_jaxpr(trace)()
         self._origins = outside
         return program, changes, own
 
