@@ -265,10 +265,9 @@ class Compiled(ArrayMachine):
         before = jax.lax.dynamic_index_in_dim(rows, i, 1, keepdims=False)
         return jax.lax.dynamic_update_index_in_dim(rows, jnp.where(use, pair, before), i, 1)
 
-    def less_product(self, whole: jax.Array, columns: jax.Array, rows: jax.Array) -> jax.Array:
-        # Sums of products, and not a product of matrices: they are one loop with the difference.
-        parts = (columns[..., i, None] * rows[..., None, i, :] for i in range(rows.shape[-2]))
-        return whole - sum(parts)
+    def less_symmetric(self, matrices: jax.Array, pairs: jax.Array) -> jax.Array:
+        s, a = pairs[..., 0, :], pairs[..., 1, :]
+        return matrices - (s[..., :, None] * a[..., None, :] + a[..., :, None] * s[..., None, :])
 
     def solve(self, matrix: jax.Array, right: jax.Array) -> jax.Array:
         return jnp.linalg.solve(matrix, right[..., None])[..., 0]
