@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -79,6 +80,8 @@ class Compiled(ArrayMachine):
         # Do many runs go on at once, under ``vmap``?  And in which of them is the branch taken that
         # is traced?
         self.lanes, self.mask = lanes, jnp.asarray(True)
+        # Does any of them need a branch?  On a GPU the answer takes longer than most branches.
+        self.asks = True
         sides = () if box is None else (box.lower, box.upper)
         # The axes of ``shard_map`` along which anything that a run reads differs.
         read = jax.tree.leaves((x0, key, sides, reads))
@@ -154,19 +157,11 @@ class Compiled(ArrayMachine):
         # lanes is what was given: so XLA may change it in place.
         for here, program, changes, own in sorted(traced, key=lambda branch: -len(branch[-1])):
             now = [after[i] for i in changes]
-            keeps = [i in own and latest(given[i]) is after[i] for i in changes]
-            program = program.replace(consts=[latest(const) for const in program.consts])
-
-            def run(
-                program: Any = jaxpr_as_fun(program), keeps: Any = keeps, here: Any = here,
-                now: Any = tuple(now),
-            ) -> list[Any]:  # fmt: skip
-                return [
-                    new if keep else jnp.where(here, new, old)
-                    for keep, new, old in zip(keeps, program(), now, strict=True)
-                ]
-
-            made = jax.lax.cond(self.any(here), run, lambda now=now: now)
+            reads = {id(const): latest(const) for const in program.consts}
+            keeps = [i in own and reads.get(id(given[i]), before[i]) is after[i] for i in changes]
+            program = program.replace(consts=[reads[id(const)] for const in program.consts])
+            run = functools.partial(_in_lanes, here, jaxpr_as_fun(program), keeps, now)
+            made = jax.lax.cond(self.any(here), run, lambda now=now: now) if self.asks else run()
             for i, leaf in zip(changes, made, strict=True):
                 after[i] = leaf
         for leaf, old, origin in zip(after, before, given, strict=True):
@@ -295,6 +290,14 @@ class Compiled(ArrayMachine):
         direction = jax.random.normal(of_direction, x.shape, x.dtype)
         share = jax.random.uniform(of_share, dtype=self.wide) ** (1 / max(self.dimension, 1))
         return self.combination(x, radius * share / self.norm(direction), direction)
+
+
+def _in_lanes(
+    here: Number, branch: Callable[[], list[Any]], keeps: list[bool], now: list[Any]
+) -> list[Any]:
+    """What a branch makes of leaves in its lanes; some it keeps as they are in the others."""
+    made = zip(keeps, branch(), now, strict=True)
+    return [new if keep else jnp.where(here, new, old) for keep, new, old in made]
 
 
 @custom_vmap  # type: ignore[untyped-decorator]
