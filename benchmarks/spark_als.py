@@ -158,7 +158,7 @@ def our_curve(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
     clock = Clock()
     from momentous.distributed import find
     from momentous.lowrank import Ratings
-    from momentous.lowrank.model.fitted import vocabulary_of
+    from momentous.lowrank.data.vocabulary import Vocabulary
     from momentous.lowrank.ranks import RankRatings
     from momentous.lowrank.ranks.read import read_on_ranks
     from momentous.lowrank.solvers.fit import FitConfig, Observer, solve
@@ -177,8 +177,8 @@ def our_curve(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
 
     solve(config(1).objective(ratings), config(1))  # compiles
     users, items, values = held_out_columns(folder)
-    rows = vocabulary_of(ratings, 0).positions(users)
-    cols, mine = vocabulary_of(ratings, 1).positions(items), rows >= 0
+    rows = Vocabulary(ratings.ids(0)).positions(users)
+    cols, mine = Vocabulary(ratings.ids(1)).positions(items), rows >= 0
     held_out = Ratings(
         rows[mine], cols[mine], values[mine], ratings.shape,
         row_ids=ratings.row_ids, col_ids=ratings.col_ids,

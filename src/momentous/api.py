@@ -28,7 +28,7 @@ from momentous.core.checkpoint import (
 from momentous.core.loop import Callback, Layout, Run, RunOptions
 from momentous.core.method import Method
 from momentous.core.oracle import Oracle
-from momentous.core.penalties import enter_domain, membership, read_penalty, refuse_both
+from momentous.core.penalties import add_penalty, enter_domain, membership
 from momentous.core.result import Result, StartError, Trace
 from momentous.core.sources import Jac, MapSource, function_source
 from momentous.core.space import Array, Space
@@ -166,8 +166,9 @@ def iterate(
         start = layout.start(x0)
         space = layout.space(start)
         if penalty is not None:
-            start = _add_penalty(penalty, bounds, ranks, space, start)
-            bounds = getattr(penalty, "bounds", None)
+            bounds = add_penalty(penalty, bounds, space, start)
+        if space.penalty is not None:
+            start = enter_domain(space.penalty, space, start)
         if bounds is not None:
             start = _enter_box(bounds, space, start, resume is None)
         saved = None if resume is None else load(resume, space)
@@ -191,20 +192,6 @@ def iterate(
             if not (run.begun or run.interrupted):
                 raise StartError(run.result)
         return run
-
-
-def _add_penalty(
-    penalty: Unchecked, bounds: Unchecked, ranks: Unchecked, space: Space, start: Array
-) -> Array:
-    """Give the space its simple term; the start, where that is finite.  A box is given as one."""
-    refuse_both(bounds, penalty)
-    if ranks is not None:
-        raise ValueError("penalty= runs in one process: it cannot be given together with ranks=")
-    known = read_penalty(penalty, space, start)
-    if hasattr(penalty, "bounds"):
-        return start
-    space.penalty = known
-    return enter_domain(known, space, start)
 
 
 def _enter_box(bounds: Unchecked, space: Space, start: Array, counts: bool) -> Array:
@@ -374,10 +361,12 @@ def minimize(*args: Unchecked, **keywords: Unchecked) -> Result:
         A simple convex term h that is added to ``fun``: ``L1(weight)``, ``ElasticNet``,
         ``GroupL2``, ``NonNegative``, ``Box``, ``Simplex``, ``Ball``, or an object with ``value(x)``
         and ``prox(x, step)``, where h(z) + |z - x|^2/(2 step) is least.  ``fun`` is evaluated only
-        where h is finite.  ``tol`` is then compared with the norm of x - prox(x - g, 1), g the
-        gradient of ``fun`` (with the ridge of an elastic net).  An x0 where h is infinite is moved
-        to prox(x0, 1), with a warning.  Methods that take one: "auto", "lbfgs", "gd"; not together
-        with ``bounds`` or ``ranks``.
+        where h is finite, but for differences and ``check_gradient`` in a simplex or a ball.
+        ``tol`` is then compared with the norm of x - prox(x - g, 1), g the gradient of ``fun``
+        (with the ridge of an elastic net).  An x0 where h is infinite is moved to prox(x0, 1), with
+        a warning.  Methods that take one: "auto", "lbfgs", "gd"; not together with ``bounds``.
+        With ``ranks="variables"`` weights and groups are those of this rank's part of x; an object
+        of your own needs an attribute ``separable = True``, a sum over parts.
     options : dict, optional
         Any of these keywords, or SciPy's options: ``maxiter``, ``gtol`` (in the Euclidean norm),
         ``ftol``, ``xtol``, ``maxfun``, ``disp``, ``maxcor``, ``finite_diff_rel_step``, ``workers``
@@ -481,8 +470,8 @@ def accelerate(
         "always" is the plain iteration, to compare with.
     tol : float, optional
         Stop when the residual |x - T(x)| is at most this times the first one; default 1e-5, 0:
-        never.  (``value_tol=1e-6`` stops when ten iterations lower the objective by no more than
-        that, relatively.)
+        never.  (``value_tol=1e-6`` stops when five iterations lower the objective by no more
+        than that, relatively, and by no more than the ten before them.)
     feasible : set or callable, optional
         ``NonNegative()``, ``Simplex()``, ``Box(lower, upper)``, ``Ball(radius)``, or
         ``feasible(x) -> bool``: neither ``step`` nor ``value`` sees a point outside.  An

@@ -472,3 +472,10 @@ def test_ctrl_c_before_the_fit_ends_with_one_word(monkeypatch):
 
     monkeypatch.setattr("momentous.lowrank.tasks.read_ratings", interrupted)
     assert run("fit", "ratings.csv", "--out", "model", code=130).stderr == "interrupted\n"
+
+
+def test_the_option_for_decimal_commas_is_named_once():
+    Path("commas.csv").write_text("user;item;rating\na;x;3,5\nb;x;2\n")
+    told = run("fit", "commas.csv", *FAST, "--out", "model", code=1).stderr
+    assert told.count("--decimal ,") == 1
+    assert "decimal=" not in told

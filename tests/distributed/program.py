@@ -49,6 +49,7 @@ def cases_on_three(ranks: Ranks, two: Ranks | None, folder: Path) -> dict:
     # The rest only by MPI: its small messages are the faster ones.
     return found | {
         "maps": run_cases.map_runs(ranks),
+        "terms": run_cases.term_runs(ranks),
         "certificates": run_cases.certificates(ranks),
         "traffic": run_cases.traffic(ranks),
         "checkpoints": {

@@ -18,7 +18,21 @@ import numpy as np
 from problem import Regression
 
 import momentous.core.checkpoint as module
-from momentous import Checkpoint, Criterion, Ending, Status, accelerate, certify, iterate, minimize
+from momentous import (
+    L1,
+    Ball,
+    Checkpoint,
+    Criterion,
+    ElasticNet,
+    Ending,
+    GroupL2,
+    Simplex,
+    Status,
+    accelerate,
+    certify,
+    iterate,
+    minimize,
+)
 from momentous.distributed import Alone, Data, Ranks, Variables
 from momentous.methods.registry import REGISTRY
 
@@ -88,6 +102,39 @@ def method_runs(ranks: Ranks) -> dict[str, Any]:
     return found
 
 
+def term_runs(ranks: Ranks) -> dict[str, Any]:
+    """Simple terms in both layouts, with weights and groups of each rank's part of x."""
+    found, size = {}, len(PROBLEM.start)
+    for layout in LAYOUTS:
+        part = PROBLEM.columns(ranks) if layout == "variables" else slice(None)
+        terms = {
+            "L1": L1(np.linspace(0.0, 0.4, size)[part]),
+            "ElasticNet": ElasticNet(0.1, 0.3),
+            "GroupL2": GroupL2(0.2, np.arange(size)[part] // 5),
+            "Ball": Ball(3.0),
+            "Own": Own(),
+        }
+        for name, term in terms.items():
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # x0 lies outside of the ball
+                result = run(ranks, layout, penalty=term)
+            found[f"{name} {layout}"] = summary(result, ranks, layout) | {
+                "penalty": result.penalty, "optimality": result.optimality,
+            }  # fmt: skip
+    if ranks.size > 1:
+        for term in (Simplex(), GroupL2()):
+            refused = ended(lambda term=term: run(ranks, "variables", penalty=term))
+            found[type(term).__name__] = refused["message"]
+    return found
+
+
+class Own:
+    """A term of a user's own that says that it is a sum over parts of x."""
+
+    separable = True
+    value, prox = L1(0.2).value, L1(0.2).prox
+
+
 def map_runs(ranks: Ranks) -> dict[str, Any]:
     """`accelerate` in both layouts: steepest descent as a map."""
     found, eta = {}, 1 / PROBLEM.gradient_lipschitz
@@ -122,6 +169,14 @@ def certificates(ranks: Ranks) -> dict[str, Any]:
             found[f"{columns} {layout}"] = [
                 seen.verdict.value, seen.smallest_eigenvalue, seen.grad_norm, seen.products,
             ]  # fmt: skip
+        fun = problem.whole if ranks.size == 1 else problem.on(ranks, "data")
+        part = {} if ranks.size == 1 else {"ranks": Data(ranks)}
+        seen = certify(
+            fun, problem.start, jac=True, eps=1e3, max_products=products, penalty=L1(0.1), **part
+        )
+        found[f"{columns} L1"] = [
+            seen.verdict.value, seen.smallest_eigenvalue, seen.grad_norm, seen.products,
+        ]  # fmt: skip
     return found
 
 

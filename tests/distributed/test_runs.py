@@ -86,6 +86,17 @@ def test_maps_are_accelerated_in_the_same_way(by_mpi, layout, kind):
         same(each["maps"][f"{layout} {kind}"], expected)
 
 
+def test_simple_terms_take_the_same_path(by_mpi):
+    expected = cases.term_runs(ALONE)
+    for each in by_mpi[:3]:
+        for name, found in expected.items():
+            same(each["terms"][name], found, rel=1e-8)
+            assert each["terms"][name]["penalty"] == pytest.approx(found["penalty"], rel=1e-8)
+            assert each["terms"][name]["optimality"] == pytest.approx(found["optimality"], rel=1e-4)
+        for name in ("Simplex", "GroupL2"):
+            assert "takes more than this rank's part of x" in each["terms"][name]
+
+
 def test_certificates_say_the_same(by_mpi):
     expected = cases.certificates(ALONE)
     for each in by_mpi[:3]:

@@ -2,7 +2,8 @@
 
 Starts are random; of ten per function nine or more must end there.  No line search with long steps
 can promise all: of 450 starts on fifteen functions of this kind L-BFGS finds 434, SciPy's L-BFGS-B
-397.
+397.  Of 300 starts on the functions below, with bounds at -100 and 100, it finds 285, and L-BFGS-B
+198: it begins with P(x - g), however far that is.
 """
 
 from __future__ import annotations
@@ -94,12 +95,14 @@ def downhill(fun, x, length=0.01):
     return x
 
 
+@pytest.mark.parametrize("bounds", [None, (-100, 100)], ids=["free", "far bounds"])
 @pytest.mark.parametrize("method", ["auto", "lbfgs"])
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_the_minimum_of_the_valley_of_the_start_is_found(name, method):
+def test_the_minimum_of_the_valley_of_the_start_is_found(name, method, bounds):
     fun, box = FUNCTIONS[name]
     starts = np.random.default_rng(1).uniform(*np.transpose(box), (10, len(box)))
-    found = [minimize(fun, x, jac=True, method=method, tol=1e-7).x for x in starts]
+    options = {"jac": True, "method": method, "tol": 1e-7, "bounds": bounds}
+    found = [minimize(fun, x, **options).x for x in starts]
     wanted = [downhill(fun, x) for x in starts]
     assert sum(np.linalg.norm(a - b) < 0.02 for a, b in zip(found, wanted, strict=True)) >= 9
 

@@ -374,3 +374,21 @@ def test_a_search_ends_where_the_proximal_map_gets_nowhere(term):
     least = c.min() if isinstance(term, Simplex) else -np.linalg.norm(c)
     assert found.fun == pytest.approx(least, rel=1e-12)
     assert found.nfev <= (8 if isinstance(term, Simplex) else 60)  # 19 with the slope at the end
+
+
+@pytest.mark.parametrize(
+    "term", [L1(1.0), ElasticNet(1.0, 2.0), GroupL2(1.0), Ball(9.0), Simplex()]
+)
+def test_the_check_of_the_gradient_leaves_the_term_out(term):
+    def right(x):
+        return float(((x - 2) ** 2).sum()), 2 * (x - 2)
+
+    def wrong(x):
+        value, gradient = right(x)
+        return value, gradient + np.array([0.0, 0.1, 0.0])
+
+    options = {"jac": True, "penalty": term, "check_gradient": True}
+    start = np.full(3, 1 / 3)
+    assert minimize(right, start, **options).success
+    with pytest.raises(ValueError, match=r"entry \(1,\) is"):
+        minimize(wrong, start, **options)

@@ -16,10 +16,12 @@ from typing import Any
 import numpy as np
 
 from momentous.certify.curvature import RELATIVE, Goal, Hessian, lanczos, whole_matrix
-from momentous.certify.face import Face
+from momentous.certify.face import Face, face_in_box, face_of_term
 from momentous.core.admission import Fun, starting_point
 from momentous.core.box import read_bounds
+from momentous.core.machine import has_kinks
 from momentous.core.method import DEFAULT_TOLERANCE
+from momentous.core.penalties import TERMS, add_penalty
 from momentous.core.result import in_lines
 from momentous.core.rounded import at_least, at_most
 from momentous.core.sources import Jac, function_source
@@ -79,6 +81,10 @@ class Certificate:
         complementarity is strict, and a second-order point of the face is one in the box.
     longest_step
         How far x may go along ``direction``, either way, within the bounds.
+    penalty
+        The simple term, if there is one.  ``grad_norm`` is then that of x - prox(x - grad f(x), 1),
+        ``active`` is 1 where the term holds x, and the eigenvalues are those of the Hessian of
+        f + h along what it leaves free.
     """
 
     verdict: Verdict
@@ -99,6 +105,7 @@ class Certificate:
     multipliers: Array | None = field(default=None, repr=False)
     weakly_active: tuple[int, ...] = ()
     longest_step: float = field(default=math.inf, repr=False)
+    penalty: Any = field(default=None, repr=False)
 
     def __str__(self) -> str:
         names = (
@@ -135,8 +142,9 @@ class Certificate:
         Let ``-t`` be the curvature along it, its error allowed for.  With ``rho``, the Lipschitz
         constant of the Hessian, the step is ``s = 2 t / rho``: f falls by ``2 t^3 / (3 rho^2)`` at
         least.  Without it s is halved from 1, either way along the direction, until f falls by
-        ``s^2 t / 4``.  ``fun``, ``x``, ``args``, ``jac`` and ``ranks`` are as for :func:`certify`;
-        only values are computed, and none with ``rho``.
+        ``s^2 t / 4``.  With a simple term h that is f + h, points are brought back into its domain,
+        and ``rho`` is not used.  ``fun``, ``x``, ``args``, ``jac`` and ``ranks`` are as for
+        :func:`certify`; only values are computed, and none with ``rho``.
         """
         if self.direction is None:
             raise ValueError(f"x is {self.verdict.value}: there is no direction to escape along")
@@ -148,16 +156,20 @@ class Certificate:
                 "that was certified"
             )
         t = -(self.smallest_eigenvalue + self.eigenvalue_error)
-        if rho is not None:
+        if rho is not None and self.penalty is None:
             return x + min(2.0 * t / rho, self.longest_step) * w
         layout = layout_of(ranks)
         with layout.announced():
             space = layout.space(layout.start(x))
+            if self.penalty is not None:
+                add_penalty(self.penalty, None, space, x)
             jac = True if jac is True else "2-point"  # only values are asked for
             oracle = layout.oracle(function_source(fun, jac, _tuple(args), space))
             value, s = oracle.value(x), min(1.0, self.longest_step)
             while s > math.sqrt(space.rounding):
                 for candidate in (x + s * w, x - s * w):
+                    if space.penalty is not None:
+                        candidate = space.penalty.prox(space, candidate, 0.0)
                     if oracle.value(candidate) <= value - s * s * t / 4.0:
                         return candidate
                 s /= 2.0
@@ -184,6 +196,7 @@ def certify(
     rng: int | np.random.Generator | None = 0,
     ranks: RanksArgument = None,
     bounds: object = None,
+    penalty: object = None,
 ) -> Certificate:
     """Decide whether x is an eps-approximate first-order or second-order stationary point.
 
@@ -231,6 +244,12 @@ def certify(
         P the projection onto the box, and second order is that of the free variables, with those
         at bounds held, where all multipliers are above eps: `Certificate.weakly_active` names the
         others.  No gradient is taken outside.
+    penalty : optional
+        A simple term h that is added to ``fun``, as for `minimize`.  First order then means that
+        x - prox(x - grad f(x), 1) is small, and second order is that of f + h along what h leaves
+        free: the entries or groups that are not 0, the sum of a simplex, the sphere of a ball, with
+        the curvature of norms and spheres there.  Of a term of your own that is not known, and the
+        verdict is ``FIRST_ORDER`` at best.
 
     Notes
     -----
@@ -308,8 +327,10 @@ def certify(
     with layout.announced():
         x = layout.start(x)
         space = layout.space(x)
+        if penalty is not None:
+            bounds = add_penalty(penalty, bounds, space, x)
         space.box = read_bounds(bounds, space)
-        if space.box is not None:
+        if has_kinks(space):
             _require_inside(x, space)
         if not math.isfinite(space.norm(x)):
             raise ValueError(
@@ -327,8 +348,10 @@ def certify(
         def certificate(verdict: Verdict, words: str, **numbers: Any) -> Certificate:
             norm, relation = sample.grad_norm, "<=" if sample.grad_norm <= eps else ">"
             size = "|grad f(x)|" if space.box is None else "|x - P(x - grad f(x))|"
+            size = size if space.penalty is None else "|x - prox(x - grad f(x), 1)|"
             return Certificate(
                 verdict=verdict,
+                penalty=None if space.penalty is None else penalty,
                 message=f"{size} = {norm:.3g} {relation} eps = {eps:.3g}; {words}",
                 grad_norm=norm,
                 eps=eps,
@@ -341,15 +364,19 @@ def certify(
         if sample.grad_norm > eps:
             words = "x is not stationary, and its curvature was not looked at"
             return certificate(Verdict.NOT_STATIONARY, words)
-        if space.box is not None:
-            face = Face(oracle, sample, eps)
+        if has_kinks(space):
+            find = face_in_box if space.penalty is None else face_of_term
+            face = find(oracle, sample, eps)
+            if face is None:
+                words = f"what h leaves free is known of {TERMS} alone, so its curvature was not "
+                return certificate(Verdict.FIRST_ORDER, words + "looked at")
             products = face.products(layout.products(hessp, space), _tuple(args))
             on_face = certify(
                 face.value, face.point, jac=face.gradient, eps=sys.float_info.max, curvature=tau,
                 hessp=products, failure_probability=failure_probability, max_products=max_products,
                 gradient_lipschitz=gradient_lipschitz, step=face.step(step), rng=rng,
             )  # fmt: skip
-            return _with_bounds(on_face, face, certificate)
+            return _on_face(on_face, face, certificate)
         d = space.dimension
         if d == 0:
             ends = {
@@ -428,15 +455,11 @@ def certify(
         return certificate(Verdict.FIRST_ORDER, words, **numbers)
 
 
-def _with_bounds(
+def _on_face(
     found: Certificate, face: Face, certificate: Callable[..., Certificate]
 ) -> Certificate:
-    """What was found of the free variables, as a certificate of the point in its box."""
-    space, sample = face.space, face.sample
-    told = space.box.report(space, sample.point, sample.gradient)
-    words = found.message.split("; ", 1)[1].replace(
-        "the Hessian", "the Hessian of the free variables"
-    )
+    """What was found of what is free, as a certificate of the point."""
+    words = found.message.split("; ", 1)[1].replace("the Hessian", face.noun)
     if not face.free.size:
         words = "no variable is free"
     names = (
@@ -446,22 +469,28 @@ def _with_bounds(
     numbers = {name: getattr(found, name) for name in names}
     if found.direction is not None:
         numbers["direction"] = face.spread(found.direction)
-        numbers["longest_step"] = face.longest(numbers["direction"])
+    face.report(numbers, numbers.get("direction"))
     verdict = found.verdict
     if face.weak and verdict is Verdict.SECOND_ORDER:
-        verdict = Verdict.FIRST_ORDER  # f may fall into the box
+        verdict = Verdict.FIRST_ORDER  # f may fall from what is held
     return dataclasses.replace(
         certificate(verdict, f"{words}; {face.words()}", **numbers),
         curvature_tolerance=found.curvature_tolerance,
-        active=told["active"],
-        multipliers=told["multipliers"],
         weakly_active=face.weak,
     )
 
 
 def _require_inside(x: Array, space: Space) -> None:
+    given = "bounds" if space.penalty is None else "penalty"
     if space.is_part:
-        raise ValueError("bounds= and ranks='variables' cannot be certified together yet")
+        raise ValueError(f"{given}= and ranks='variables' cannot be certified together yet")
+    if space.penalty is not None:
+        if not math.isfinite(space.penalty.value(space, x)):
+            raise ValueError(
+                f"penalty={space.penalty.given!r} is infinite at x: certify a point where it is "
+                "finite, such as prox(x, 1)"
+            )
+        return
     apart = space.distance(x, space.box.clip(space, x))
     if apart > 0.0:
         raise ValueError(f"x lies outside of the bounds, by {apart:.3g}: certify a point within")

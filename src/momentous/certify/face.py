@@ -1,63 +1,84 @@
-"""A point at bounds: the function of its free variables alone, the others held where they are."""
+"""A point where bounds or a simple term hold some of x: the function of what is left free alone."""
+
+from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
 from momentous.core.oracle import Oracle, Sample
-from momentous.core.space import Array, to_numpy
-from momentous.io.types import AnyFunction
+from momentous.core.penalties import L1, Ball, GroupL2, Simplex, as_weight
+from momentous.core.space import Array, Space, to_numpy
+from momentous.io.types import AnyArray, AnyFunction, JsonObject, Matrix
 
 
 class Face:
-    """The free variables at x as one flat vector, and what certifies them.
+    """The directions that are free at x as one flat vector, and what certifies them.
 
-    A variable is held if it is at a bound, or if the gradient moves it there: if it is at a bound
-    in P(x - g).  It is weakly held if its multiplier is at most eps: then f may fall into the box
-    along it, which the curvature on the face does not show.
+    Entries of x are held, and rows of it may be held along one direction each, their normal: what
+    is free is then at right angles to it, by a reflection that takes the normal to an entry.
+
+    What holds does so weakly if its multiplier is at most eps: then f may fall along it, which the
+    curvature on the face does not show.
     """
 
-    def __init__(self, oracle: Oracle, sample: Sample, eps: float):
-        space, box = oracle.space, oracle.space.box
-        x, g = sample.point, sample.gradient
+    noun = "the Hessian of the free variables"
+    nothing, holds = "no variable is at a bound", "{} of {} variables are at bounds"
+    strictly = "each with a multiplier above eps (strict complementarity)"
+    weakly = "have multipliers of at most eps: whether f falls from there into the box is not told"
+
+    def __init__(
+        self, oracle: Oracle, sample: Sample, held: Array, weak: Array, room: Array,
+        normals: Matrix | None = None,
+    ):  # fmt: skip
+        space, x = oracle.space, sample.point
+        xp, device = space.xp, space.device
         self.oracle, self.space, self.sample = oracle, space, sample
-        moved = box.clip(space, space.combination(x, -1.0, g))
-        at = to_numpy(box.sides(space, x, g)).reshape(-1)
-        meets = to_numpy(box.sides(space, moved, g)).reshape(-1)
-        lower, upper, slope = (to_numpy(a).reshape(-1) for a in (box.lower, box.upper, g))
-        self.held = (at != 0) | (meets != 0)
-        self.free = np.flatnonzero(~self.held)
-        weak = self.held & (np.abs(slope) <= eps) & (lower < upper)
-        self.weak = tuple(int(i) for i in np.flatnonzero(weak))
+        self.held = np.broadcast_to(to_numpy(held), space.shape).reshape(-1)
+        gone, self._mirrors = self.held, None
+        if normals is not None and normals.any():
+            mirrors, pivots = _mirrors(normals)
+            gone = self.held | pivots.reshape(-1)
+            self._mirrors = xp.asarray(mirrors, dtype=space.dtype, device=device)
+        self.on_curve = self._mirrors is not None
+        self.free = np.flatnonzero(~gone)
+        weak = np.broadcast_to(to_numpy(weak), space.shape).reshape(-1)
+        self.weak = tuple(np.flatnonzero(weak).tolist())
         places = np.full(space.size, self.free.size)
         places[self.free] = np.arange(self.free.size)
-        xp, device = space.xp, space.device
         self._take = xp.asarray(self.free, device=device)
         self._places = xp.asarray(places, device=device)
-        self._rest = xp.reshape(x, (-1,)) * xp.asarray(
-            self.held.astype(np.float64), dtype=space.dtype, device=device
-        )
-        room = to_numpy(box.room(space, x)).reshape(-1)[self.free]
-        self.room = float(room.min()) if room.size else math.inf
+        self.point = self.part(x)
+        if self.on_curve and self.free.size:
+            # Its size tells how long a step must be to show above rounding: that of x.
+            self.point = self.point + space.norm(x) / math.sqrt(self.free.size)
+        self._rest = x - self.spread(self.point)
+        free_room = np.broadcast_to(to_numpy(room), space.shape).reshape(-1)[~self.held]
+        self.room = float(free_room.min(initial=math.inf))
 
-    @property
-    def point(self) -> Array:
-        return self.part(self.sample.point)
+    def _reflected(self, a: Array) -> Array:
+        xp, mirrors = self.space.xp, self._mirrors
+        if mirrors is None:
+            return a
+        rows = xp.reshape(a, mirrors.shape)
+        rows = rows - mirrors * xp.sum(mirrors * rows, axis=-1, keepdims=True)
+        return xp.reshape(rows, self.space.shape)
 
     def part(self, a: Array) -> Array:
-        """The free entries."""
+        """What is free of it."""
         xp = self.space.xp
-        return xp.take(xp.reshape(a, (-1,)), self._take)
+        return xp.take(xp.reshape(self._reflected(a), (-1,)), self._take)
 
     def spread(self, y: Array) -> Array:
-        """A vector with these free entries, and zeros."""
+        """The vector of which that is free, and nothing else."""
         xp = self.space.xp
-        longer = xp.concat([y, xp.zeros_like(self._rest[:1])])
-        return xp.reshape(xp.take(longer, self._places), self.space.shape)
+        longer = xp.concat([y, xp.zeros(1, dtype=y.dtype, device=self.space.device)])
+        return self._reflected(xp.reshape(xp.take(longer, self._places), self.space.shape))
 
     def whole(self, y: Array) -> Array:
-        """The point with these free entries."""
-        return self.spread(y) + self.space.xp.reshape(self._rest, self.space.shape)
+        """The point of which that is free."""
+        return self.spread(y) + self._rest
 
     def value(self, y: Array) -> float:
         return self.oracle.value(self.whole(y))
@@ -66,7 +87,7 @@ class Face:
         return self.part(self.oracle.gradient(self.whole(y)).gradient)
 
     def products(self, hessp: AnyFunction | None, args: tuple[object, ...]) -> AnyFunction | None:
-        """Products with the Hessian of the free variables, given those with the whole."""
+        """Products with the Hessian of what is free, given those with the whole."""
         if hessp is None:
             return None
         return lambda y, v: self.part(hessp(self.sample.point, self.spread(v), *args))
@@ -77,23 +98,157 @@ class Face:
         inside = self.room / 4
         return wanted if min(wanted or usual, inside) == (wanted or usual) else inside
 
-    def longest(self, direction: Array) -> float:
-        """How far x may go along it, either way."""
-        room = to_numpy(self.space.box.room(self.space, self.sample.point)).reshape(-1)
-        sizes = np.abs(to_numpy(direction).reshape(-1))
-        moves = sizes > 0.0
-        return float(np.min(room[moves] / sizes[moves], initial=math.inf))
+    def report(self, found: JsonObject, direction: Array | None) -> None:
+        """What a certificate says of what is held."""
+        space, sample = self.space, self.sample
+        told = space.box.report(space, sample.point, sample.gradient)
+        found |= {"active": told["active"], "multipliers": told["multipliers"]}
+        if direction is not None:  # how far x may go along it, either way
+            room = to_numpy(space.box.room(space, sample.point)).reshape(-1)
+            sizes = np.abs(to_numpy(direction).reshape(-1))
+            moves = sizes > 0.0
+            found["longest_step"] = float(np.min(room[moves] / sizes[moves], initial=math.inf))
 
     def words(self) -> str:
         """What is held, for a message."""
-        size = self.held.size
-        held = f"{int(self.held.sum())} of {size} variables are at bounds"
-        if not self.held.any():
-            return "no variable is at a bound"
+        held = self.holds.format(int(self.held.sum()), self.held.size)
+        if not (self.held.any() or self.weak or self.on_curve):
+            return self.nothing
         if not self.weak:
-            return f"{held}, each with a multiplier above eps (strict complementarity)"
+            return f"{held}, {self.strictly}"
         first = ", ".join(map(str, self.weak[:5])) + (", ..." if len(self.weak) > 5 else "")
-        return (
-            f"{held}, and those at flat indices {first} have multipliers of at most eps: whether "
-            "f falls from there into the box is not told"
-        )
+        return f"{held}, and those at flat indices {first} {self.weakly}"
+
+
+def _mirrors(normals: Matrix) -> tuple[Matrix, AnyArray]:
+    """For every row m with |m|^2 = 2, so that a - m <m, a> takes the normal to its largest entry,
+    where the pivots are; 0 where there is no normal."""
+    sizes = np.linalg.norm(normals, axis=-1, keepdims=True)
+    mirrors = np.divide(normals, sizes, out=np.zeros_like(normals), where=sizes > 0)
+    place = np.argmax(np.abs(mirrors), axis=-1)[..., None]
+    pivots = np.zeros(normals.shape, bool)
+    np.put_along_axis(pivots, place, sizes > 0, axis=-1)
+    mirrors += np.where(pivots, np.where(mirrors < 0.0, -1.0, 1.0), 0.0)
+    lengths = np.linalg.norm(mirrors, axis=-1, keepdims=True)
+    return mirrors * (math.sqrt(2.0) / np.where(lengths > 0, lengths, 1.0)), pivots
+
+
+def face_in_box(oracle: Oracle, sample: Sample, eps: float) -> Face:
+    """A variable is held if it is at a bound, or if the gradient moves it there: if it is at a
+    bound in P(x - g)."""
+    space, box = oracle.space, oracle.space.box
+    x, g = sample.point, sample.gradient
+    moved = box.clip(space, space.combination(x, -1.0, g))
+    held = (box.sides(space, x, g) != 0) | (box.sides(space, moved, g) != 0)
+    weak = held & (space.xp.abs(g) <= eps) & (box.lower < box.upper)
+    return Face(oracle, sample, held, weak, box.room(space, x))
+
+
+class TermFace(Face):
+    """Where a simple term h is smooth along what it leaves free.
+
+    ``bend`` is the Hessian of h there, and what the curve adds along which a ball holds x.  Points
+    are brought back into the set, if h is one.
+    """
+
+    noun = "the Hessian of f + h along what h leaves free"
+    nothing, holds = "h holds nothing", "h holds {} of {} entries at 0"
+    strictly = "each by more than eps (strict complementarity)"
+    weakly = "by no more than eps: whether f + h falls where they move is not told"
+    bend: Callable[[Array], Array] | None = None
+
+    def whole(self, y: Array) -> Array:
+        return self.space.penalty.prox(self.space, super().whole(y), 0.0)
+
+    def _bent(self, product: Array, v: Array) -> Array:
+        return product if self.bend is None else product + self.part(self.bend(self.spread(v)))
+
+    def gradient(self, y: Array) -> Array:
+        return self._bent(super().gradient(y), y - self.point)
+
+    def products(self, hessp: AnyFunction | None, args: tuple[object, ...]) -> AnyFunction | None:
+        of_f = super().products(hessp, args)
+        if of_f is None:
+            return None
+        ridge = self.space.penalty.ridge or 0.0
+        return lambda y, v: self._bent(of_f(y, v), v) + ridge * v
+
+    def report(self, found: JsonObject, direction: Array | None) -> None:
+        held = self.held.reshape(self.space.shape).astype(np.int8)
+        found |= {"active": self.space.xp.asarray(held, device=self.space.device)}
+
+
+def face_of_term(oracle: Oracle, sample: Sample, eps: float) -> Face | None:
+    """Of a term that is known here, and of no other."""
+    space = oracle.space
+    find = _FACES.get(type(space.penalty.term))
+    if find is None:
+        return None
+    x, g = sample.point, sample.gradient
+    end = space.penalty.prox(space, space.combination(x, -1.0, g), 1.0)
+    return find(oracle, sample, eps, end)
+
+
+def _of_l1(oracle: Oracle, sample: Sample, eps: float, end: Array) -> Face:
+    """Entries are at 0, or the gradient moves them there."""
+    x, xp = sample.point, oracle.space.xp
+    weight = as_weight(x, oracle.space.penalty.term.weight)
+    held = ((x == 0) | (end == 0)) & (weight > 0)
+    weak = held & (weight - xp.abs(sample.gradient) <= eps)
+    return TermFace(oracle, sample, held, weak, math.inf)
+
+
+def _of_groups(oracle: Oracle, sample: Sample, eps: float, end: Array) -> Face:
+    """The same of groups; the norm of the others bends."""
+    term, xp = oracle.space.penalty.term, oracle.space.xp
+    x, norms = sample.point, term._norms(sample.point)
+    weight = as_weight(norms, term.weight)
+    held = ((norms == 0) | (term._norms(end) == 0)) & (weight > 0)
+    weak = held & (weight - term._norms(sample.gradient) <= eps)
+    ones = xp.ones_like(x)
+    face = TermFace(
+        oracle, sample, ones * term._spread(x, xp.astype(held, x.dtype)) != 0,
+        ones * term._spread(x, xp.astype(weak, x.dtype)) != 0, math.inf,
+    )  # fmt: skip
+    one = xp.ones_like(norms)
+    size = xp.where(norms > 0, norms, one)
+
+    def bend(v: Array) -> Array:
+        along = term._spread(x, term._sums(x * v) / (size * size))
+        return (v - along * x) * term._spread(x, weight * one / size)
+
+    face.bend = bend
+    return face
+
+
+def _of_simplex(oracle: Oracle, sample: Sample, eps: float, end: Array) -> Face:
+    """Entries at 0; and those of a row that are not have a given sum."""
+    x, g = to_numpy(sample.point), to_numpy(sample.gradient)
+    free = (x > 0) & (to_numpy(end) > 0)
+    count = np.maximum(free.sum(axis=-1, keepdims=True), 1)
+    over = g - np.where(free, g, 0.0).sum(axis=-1, keepdims=True) / count
+    fixed = not np.any(to_numpy(oracle.space.penalty.term.total))
+    weak = ~free & (over <= eps) & (not fixed)
+    return TermFace(oracle, sample, ~free, weak, x, free.astype(float))
+
+
+def _of_ball(oracle: Oracle, sample: Sample, eps: float, end: Array) -> Face:
+    """x on the sphere: what is free is at right angles to it, and bends by the multiplier."""
+    space: Space = oracle.space
+    x, radius = sample.point, float(space.penalty.term.radius)
+    size, over = space.norm(x), space.norm(space.combination(x, -1.0, sample.gradient)) - radius
+    on_sphere = over > 0.0 or size >= radius * (1.0 - 8.0 * space.rounding)
+    normals = to_numpy(x).astype(float).reshape(1, -1) if on_sphere else None
+    weak = on_sphere and radius > 0.0 and over <= eps
+    room = math.inf if on_sphere else radius - size
+    face = TermFace(oracle, sample, radius == 0.0, weak, room, normals)
+    face.nothing = "x lies within the ball"
+    face.holds = "x lies on the sphere"
+    face.strictly = "held there by more than eps (strict complementarity)"
+    if on_sphere and radius > 0.0:
+        curvature = max(over, 0.0) / radius
+        face.bend = lambda v: curvature * v
+    return face
+
+
+_FACES = {L1: _of_l1, GroupL2: _of_groups, Simplex: _of_simplex, Ball: _of_ball}

@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import click
 
@@ -33,17 +33,8 @@ RATINGS = click.Path(allow_dash=True)  # a file, a folder, a pipe, or a member o
 POSITIVE = click.FloatRange(0, min_open=True)
 
 
-class FileOptions(TypedDict):
-    """What `reading` collects."""
-
-    columns: list[str | int] | None
-    format: str | None
-    delimiter: str | None
-    decimal: str | None
-    skip_bad: bool
-    sql: str | None
-
-
+FileOptions = dict[str, Any]  # what `reading` collects
+FILE_OPTIONS = ("columns", "format", "delimiter", "decimal", "skip_bad", "sql")
 Completion = Callable[[click.Context, click.Parameter, str], list[str]]
 
 
@@ -188,8 +179,7 @@ def reading(command: AnyFunction) -> AnyFunction:
 
     @functools.wraps(command)
     def collected(**options: object) -> None:
-        names = FileOptions.__annotations__
-        command(reading={name: options.pop(name) for name in names}, **options)
+        command(reading={name: options.pop(name) for name in FILE_OPTIONS}, **options)
 
     return together(
         columns_option("USER,ITEM,RATING"),
@@ -214,18 +204,13 @@ def source_of(file: str, reading: FileOptions) -> tuple[str | Query, Reading]:
     """What is read, a file or a query over it, and the options left to read it with."""
     from momentous.lowrank.data.files.queries import Query
 
-    left: Reading = {
-        "columns": reading["columns"],
-        "format": reading["format"],
-        "delimiter": reading["delimiter"],
-        "decimal": reading["decimal"] or ".",
-        "skip_bad": reading["skip_bad"],
-    }
-    if reading["sql"] is None:
+    given = {name: value for name, value in reading.items() if value is not None}
+    sql, left = given.pop("sql", None), cast("Reading", given)
+    if sql is None:
         return file, left
-    if left["format"] is not None or left["delimiter"] is not None:
+    if "format" in left or "delimiter" in left:
         raise click.UsageError("--format and --delimiter are not for --sql, which reads by itself")
-    return Query(reading["sql"], {"ratings": file}), left
+    return Query(sql, {"ratings": file}), left
 
 
 # --- comparisons ----------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from types import FrameType
 from momentous.core.admission import explain_read_only
 from momentous.core.passes import GRADIENT, Pass
 from momentous.core.record import record
-from momentous.core.sources import Source
+from momentous.core.sources import Source, with_kinks
 from momentous.core.space import Array, set_writable
 from momentous.io.types import Unchecked
 
@@ -115,6 +115,7 @@ class Oracle:
     last: Sample | None = None  # what is known of the point that was asked for last
 
     def __init__(self, source: Source, interrupts: InterruptFlag | None = None):
+        source = with_kinks(source)
         self.source, self.space, self.fused = source, source.space, source.fused
         self.has_values, self.noun = source.has_values, source.noun
         self.advice, self.words = source.advice, source.words

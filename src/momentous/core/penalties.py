@@ -40,7 +40,7 @@ def _where(x: Array) -> dict[str, Any]:
     return {} if array_api_compat.is_jax_array(x) else {"device": array_api_compat.device(x)}
 
 
-def _like(x: Array, weight: Any) -> Any:
+def as_weight(x: Array, weight: Any) -> Any:
     """A number as it is; weights as an array of the library, dtype and device of x."""
     if isinstance(weight, int | float):
         return weight
@@ -87,10 +87,10 @@ class L1:
 
     def value(self, x: Array) -> Any:
         xp = _xp(x)
-        return xp.sum(xp.abs(x) * _like(x, self.weight), dtype=float)
+        return xp.sum(xp.abs(x) * as_weight(x, self.weight), dtype=float)
 
     def prox(self, x: Array, step: Any) -> Array:
-        threshold = step * _like(x, self.weight)
+        threshold = step * as_weight(x, self.weight)
         return x - _xp(x).clip(x, -threshold, threshold)
 
 
@@ -149,8 +149,8 @@ class GroupL2:
         places[group[order], column] = order
         return group.reshape(-1), places
 
-    def _norms(self, x: Array) -> Array:
-        """Of the groups."""
+    def _sums(self, x: Array) -> Array:
+        """Over the groups."""
         xp = _xp(x)
         if self.groups is not None:
             if len(self.groups) != math.prod(x.shape):
@@ -161,7 +161,10 @@ class GroupL2:
             places = xp.asarray(self._places[1], **_where(x))
             flat = xp.concat([xp.reshape(x, (-1,)), xp.zeros(1, dtype=x.dtype, **_where(x))])
             x = xp.reshape(xp.take(flat, xp.reshape(places, (-1,)), axis=0), places.shape)
-        return xp.sqrt(xp.sum(x * x, axis=-1))
+        return xp.sum(x, axis=-1)
+
+    def _norms(self, x: Array) -> Array:
+        return _xp(x).sqrt(self._sums(x * x))
 
     def _spread(self, x: Array, numbers: Array) -> Array:
         """One number per group, to each of its entries."""
@@ -173,18 +176,18 @@ class GroupL2:
 
     def value(self, x: Array) -> Any:
         norms = self._norms(x)
-        return _xp(x).sum(norms * _like(norms, self.weight), dtype=float)
+        return _xp(x).sum(norms * as_weight(norms, self.weight), dtype=float)
 
     def prox(self, x: Array, step: Any) -> Array:
         xp, norms = _xp(x), self._norms(x)
-        threshold = step * _like(norms, self.weight)
+        threshold = step * as_weight(norms, self.weight)
         zero = xp.zeros_like(norms)
         share = 1.0 - threshold / xp.where(norms > threshold, norms, zero + 1.0)
         return x * self._spread(x, xp.where(norms > threshold, share, zero + 0.0 * norms))
 
     def _rest(self, u: Array, end: Array) -> Array:
         xp, norms = _xp(u), self._norms(u)
-        weight, one = _like(norms, self.weight), xp.ones_like(norms)
+        weight, one = as_weight(norms, self.weight), xp.ones_like(norms)
         share = xp.where(norms > weight, weight / xp.where(norms > 0, norms, one), one)
         return u * self._spread(u, share)
 
@@ -215,7 +218,7 @@ class Box:
         return _outside(_xp(x), _xp(x).any(x != self.prox(x, 1.0)))
 
     def prox(self, x: Array, step: Any) -> Array:
-        return _xp(x).clip(x, *(None if a is None else _like(x, a) for a in self.bounds))
+        return _xp(x).clip(x, *(None if a is None else as_weight(x, a) for a in self.bounds))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -282,20 +285,21 @@ class Ball:
     def __post_init__(self) -> None:
         _check(self, "radius")
 
+    def _norm(self, x: Array) -> Array:
+        return _xp(x).linalg.vector_norm(x)
+
     def value(self, x: Array) -> Any:
         xp = _xp(x)
-        over = (xp.linalg.vector_norm(x) - self.radius) / (1.0 + self.radius)
+        over = (self._norm(x) - self.radius) / (1.0 + self.radius)
         return _outside(xp, _beyond_rounding(xp, over))
 
     def prox(self, x: Array, step: Any) -> Array:
-        xp = _xp(x)
-        norm = xp.linalg.vector_norm(x)
+        xp, norm = _xp(x), self._norm(x)
         one = xp.ones_like(norm)
         return x * xp.where(norm > self.radius, self.radius / xp.where(norm > 0, norm, one), one)
 
     def _rest(self, u: Array, end: Array) -> Array:
-        xp = _xp(u)
-        norm = xp.linalg.vector_norm(u)
+        xp, norm = _xp(u), self._norm(u)
         zero = xp.zeros_like(norm)
         over = 1.0 - self.radius / xp.where(norm > 0, norm, zero + 1.0)
         return u * xp.where(norm > self.radius, over, zero)
@@ -307,7 +311,7 @@ def _gap(term: Any, x: Array, g: Array) -> Array:
     difference."""
     xp = _xp(x)
     if type(term) is L1:
-        weight = _like(x, term.weight)
+        weight = as_weight(x, term.weight)
         return xp.minimum(xp.maximum(x, g - weight), g + weight)
     u, end = x - g, term.prox(x - g, 1.0)  # a prox may write into what it is given
     rest = vars(type(term)).get("_rest")  # not that of a subclass, whose prox may be another
@@ -365,6 +369,50 @@ class Penalty:
         return {"penalty": self.total(space, x), "optimality": size}
 
 
+@dataclasses.dataclass(frozen=True)
+class _BallOfParts(Ball):
+    """A ball of an x that is spread over ranks."""
+
+    norm: Any = None  # over all of them
+
+    _rest = Ball._rest
+
+    def _norm(self, x: Array) -> Array:
+        return _xp(x).asarray(self.norm(x), dtype=x.dtype, **_where(x))
+
+
+class PenaltyOfParts(Penalty):
+    """A simple term of an x that is spread over ranks: the sum of terms of the parts, or a ball."""
+
+    __slots__ = ()
+
+    def __init__(self, given: Any, space: Space, part: Array):
+        super().__init__(given)
+        if type(given) is Ball:
+            self.term = _BallOfParts(given.radius, space.norm)
+        elif not _is_sum_over_parts(given, part):
+            raise ValueError(
+                f"penalty={given!r} cannot be given together with ranks='variables': its proximal "
+                "map takes more than this rank's part of x.  These can: L1, ElasticNet, Ball, Box, "
+                "GroupL2 with groups within a part (labels, or rows of a part with rows), Simplex "
+                "of rows, and an object of your own with an attribute separable = True"
+            )
+
+    def value(self, m: Any, x: Array) -> Any:
+        space, here = getattr(m, "space", m), super().value(m, x)
+        return here if type(self.given) is Ball else space.totals([here])[0]
+
+
+def _is_sum_over_parts(term: Any, part: Array) -> bool:
+    """Is the term a sum of one for each part?"""
+    has_rows = len(part.shape) > 1  # each of them on one rank
+    if isinstance(term, GroupL2):
+        return has_rows or term.groups is not None
+    if isinstance(term, Simplex):
+        return has_rows
+    return isinstance(term, L1 | ElasticNet | Box) or getattr(term, "separable", False)
+
+
 def refuse_both(bounds: Any, penalty: Any) -> None:
     """Bounds and a simple term at once."""
     if bounds is not None:
@@ -389,11 +437,6 @@ def check_term(term: Any) -> None:
 def read_penalty(term: Any, space: Space, start: Array) -> Penalty:
     """The term that ``penalty=`` asks for, tried out at the start."""
     check_term(term)
-    if space.is_part:
-        raise ValueError(
-            "penalty= cannot be given together with ranks='variables': its proximal map is that of "
-            "all of x"
-        )
     there = term.prox(start, 1.0)
     shape = tuple(getattr(there, "shape", ()))
     if shape != space.shape or getattr(there, "dtype", None) != space.dtype:
@@ -401,7 +444,17 @@ def read_penalty(term: Any, space: Space, start: Array) -> Penalty:
             f"the prox of penalty={term!r} makes {getattr(there, 'dtype', type(there).__name__)} "
             f"of shape {shape} of an x of {space.dtype} and shape {space.shape}; it must keep both"
         )
-    return Penalty(term)
+    return PenaltyOfParts(term, space, start) if space.is_part else Penalty(term)
+
+
+def add_penalty(penalty: Any, bounds: Any, space: Space, start: Array) -> Any:
+    """Give the space its simple term; what is returned are the bounds of one that is a box."""
+    refuse_both(bounds, penalty)
+    known = read_penalty(penalty, space, start)
+    if hasattr(penalty, "bounds"):
+        return penalty.bounds
+    space.penalty = known
+    return None
 
 
 def membership(feasible: Any) -> Callable[[Array], bool]:

@@ -43,15 +43,7 @@ Jac = Fun | bool | Literal["2-point", "3-point", "autodiff"] | Differences | Non
 
 
 def function_source(fun: Fun, jac: Jac, args: tuple[object, ...], space: Space) -> Source:
-    """The source of values and gradients that fun, jac and args of `momentous.minimize` are, in the
-    box of the space, or with its penalty."""
-    source = _source_of(fun, jac, args, space)
-    if space.box is not None:
-        return _InBox(source)
-    return source if space.penalty is None else _WithPenalty(source)
-
-
-def _source_of(fun: Fun, jac: Jac, args: tuple[object, ...], space: Space) -> Source:
+    """The source of values and gradients that fun, jac and args of `momentous.minimize` are."""
     if not callable(fun):
         raise TypeError(f"fun must be callable, not {fun!r}")
     if isinstance(jac, Differences):
@@ -127,6 +119,11 @@ class Source:
         """What a result shows besides x."""
         return {"jac": gradient}
 
+    @property
+    def smooth(self) -> Source:
+        """The same without a simple term."""
+        return self
+
 
 class Wrapped(Source):
     """A source around another one."""
@@ -146,6 +143,14 @@ class Wrapped(Source):
 
     def arrays_at(self, x: Array, gradient: Array, image: Array) -> dict[str, Array]:
         return self.inner.arrays_at(x, gradient, image)
+
+
+def with_kinks(source: Source) -> Source:
+    """The source in the box of its space, or with its penalty: of the whole function, so around the
+    sum over ranks."""
+    if source.space.box is not None:
+        return _InBox(source)
+    return source if source.space.penalty is None else _WithPenalty(source)
 
 
 class _InBox(Wrapped):
@@ -179,6 +184,10 @@ class _WithPenalty(Wrapped):
     def __init__(self, inner: Source):
         super().__init__(inner)
         self.noun = "proximal gradient"
+
+    @property
+    def smooth(self) -> Source:
+        return self.inner
 
     def value(self, x: Array) -> float:
         h: float = self.space.penalty.total(self.space, x)

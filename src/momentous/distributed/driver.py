@@ -37,9 +37,10 @@ RanksArgument = Literal["data", "variables"] | Layout | None
 class Data(Layout):
     """Every rank has x and its share of the data: value and gradient are sums over ranks.
 
-    ``fun`` and ``jac`` give the part of the sum that belongs to the data of this rank (a penalty is
-    added on one rank, or in parts).  One message of d + 1 numbers per evaluation: gradient and
-    value.  All else is computed on every rank, in the same way.
+    ``fun`` and ``jac`` give the part of the sum that belongs to the data of this rank (a ridge of
+    theirs is added on one rank, or in parts; ``penalty=`` counts once).  One message of d + 1
+    numbers per evaluation: gradient and value.  All else is computed on every rank, in the same
+    way.
 
     Parameters
     ----------

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import scipy.sparse.linalg
 from numpy.typing import ArrayLike, NDArray
 
+from momentous.distributed import Alone, Ranks
 from momentous.lowrank.data.ratings import Floats, Ratings
 
+Product = Callable[[Any], Any]
 BLOCK = 1 << 16  # rows that are held in double precision at a time
 PAIRS = 1 << 17  # pairs whose factors are held at a time
 GRAM_BLOCK = 4096  # rows whose products are added up in the factor's own precision
@@ -52,7 +56,9 @@ def gram(factor: Floats) -> NDArray[np.float64]:
     return total + rest.T @ rest
 
 
-def svd_start(ratings: Ratings, rank: int, values: Floats | None = None) -> tuple[Floats, Floats]:
+def svd_start(
+    ratings: Ratings, rank: int, values: Floats | None = None, ranks: Ranks | None = None
+) -> tuple[Floats, Floats]:
     """Balanced factors of the best approximation of rank r to the matrix with zeros for gaps.
 
     With A S B' the truncated SVD, ``U = A sqrt(S)`` and ``V = B sqrt(S)``, so ``U'U = V'V``. The
@@ -67,37 +73,69 @@ def svd_start(ratings: Ratings, rank: int, values: Floats | None = None) -> tupl
         At most ``min(ratings.shape)``.
     values : array, optional
         In place of those of the ratings.
+    ranks : Ranks, optional
+        Over which the rows are spread: U has those of this rank, V is whole.
     """
     matrix = ratings.to_sparse().astype(np.float64)
     if values is not None:
         matrix.data = values.astype(np.float64)
-    m, n = ratings.shape
-    if not np.any(matrix.data):  # which the sparse solver refuses
-        return np.zeros((m, rank)), np.zeros((n, rank))
-    if rank < min(m, n):
-        # A fixed first vector in place of a random one.
-        first = np.random.default_rng(0).standard_normal(min(m, n))
-        left, sizes, right = scipy.sparse.linalg.svds(matrix, k=rank, v0=first)
-    else:  # all of them: beyond what the sparse solver can do
-        left, sizes, right = np.linalg.svd(matrix.toarray(), full_matrices=False)
-    return _balanced_factors(left, sizes, right)
+    return truncated_svd(matrix.__matmul__, matrix.T.__matmul__, ratings.shape[1], rank, ranks)
 
 
-def balanced(U: Floats, V: Floats) -> tuple[Floats, Floats]:
+def truncated_svd(
+    times: Product, back: Product, n: int, rank: int, ranks: Ranks | None = None
+) -> tuple[Floats, Floats]:
+    """The same for a matrix of n columns, given products with it and with its transpose."""
+    total = (ranks or Alone()).all_reduce
+    V = leading_vectors(lambda x: total(back(times(x))), n, rank)
+    return balanced(times(V), V, ranks or Alone())
+
+
+def leading_vectors(product: Product, n: int, count: int) -> Floats:
+    """Orthonormal eigenvectors, to rounding, of the largest eigenvalues of a symmetric matrix.
+
+    By ARPACK from a fixed first vector.  Where ``product`` gives the same bits on all ranks, so
+    does this.
+    """
+    first: Floats = np.random.default_rng(0).standard_normal(n)
+    if not np.any(product(first)):  # which the sparse solver refuses
+        return np.eye(n, count)
+    if count >= n:
+        vectors = np.linalg.eigh(np.column_stack([product(one) for one in np.eye(n)]))[1]
+        return np.ascontiguousarray(vectors[:, : -count - 1 : -1])
+    matrix = scipy.sparse.linalg.LinearOperator((n, n), product, dtype=np.float64)
+    eigsh = scipy.sparse.linalg.eigsh
+    # Newer SciPy draws where the space is exhausted: the same on all ranks.
+    drawn = {"rng": 0} if "rng" in inspect.signature(eigsh).parameters else {}
+    values, vectors = eigsh(matrix, count, v0=first, ncv=min(n, max(2 * count + 1, 20)), **drawn)
+    return np.ascontiguousarray(np.linalg.qr(vectors[:, np.argsort(-values, kind="stable")])[0])
+
+
+def balanced(U: Floats, V: Floats, ranks: Ranks | None = None) -> tuple[Floats, Floats]:
     """The balanced factors of U V': the same product, and ``U'U = V'V`` diagonal, decreasing.
 
     From the thin QR decompositions of both and an SVD of the small matrix ``R_U R_V'``; the m x n
-    product is never formed.
+    product is never formed.  On ``ranks`` U has this rank's rows.
     """
     (m, r), (n, s) = U.shape, V.shape
-    if r != s or r > min(m, n):
+    if r != s or (ranks is None and r > min(m, n)):
         raise ValueError(
             f"U and V must have equally many columns, at most as many as rows; their shapes are "
             f"{U.shape} and {V.shape}"
         )
-    (q_left, r_left), (q_right, r_right) = np.linalg.qr(U), np.linalg.qr(V)
-    left, sizes, right = np.linalg.svd(r_left @ r_right.T)
-    return _balanced_factors(q_left @ left, sizes, right @ q_right.T)
+    ranks = ranks or Alone()
+    own, small = np.linalg.qr(U)
+    rows = ranks.row_counts(len(small))
+    stacked, r_left = np.linalg.qr(ranks.all_gather(small, rows))
+    end = sum(rows[: ranks.rank + 1])
+    q_right, r_right = np.linalg.qr(V)
+    a, sizes, b = np.linalg.svd(r_left @ r_right.T)
+    left, right = own @ stacked[end - len(small) : end] @ a, q_right @ b.T
+    # The largest entry of each column on the left is made positive.
+    ends = np.vstack([left, -left]).reshape(2, *left.shape).max(axis=1, initial=-np.inf)
+    highest, lowest = ranks.all_reduce(ends.astype(np.float64), "max")
+    scale = (np.where(highest >= lowest, 1.0, -1.0) * np.sqrt(sizes)).astype(left.dtype)
+    return np.ascontiguousarray(left * scale), np.ascontiguousarray(right * scale)
 
 
 def least_penalty(
@@ -151,13 +189,3 @@ def _root_and_inverse(matrix: Floats) -> tuple[NDArray[np.float64], NDArray[np.f
     values, vectors = np.linalg.eigh(0.5 * (matrix + matrix.T))
     roots = np.sqrt(np.maximum(values, np.finfo(np.float64).eps * values[-1]))
     return (vectors * roots) @ vectors.T, (vectors / roots) @ vectors.T
-
-
-def _balanced_factors(left: Floats, sizes: Floats, right: Floats) -> tuple[Floats, Floats]:
-    """Split left diag(sizes) right evenly, largest first, with fixed signs."""
-    order = np.argsort(-sizes, kind="stable")
-    left, right, roots = left[:, order], right[order].T, np.sqrt(np.maximum(sizes[order], 0.0))
-    largest = np.argmax(np.abs(left), axis=0)
-    signs = np.where(left[largest, np.arange(left.shape[1])] < 0.0, -1.0, 1.0)
-    scale = (signs * roots).astype(left.dtype)
-    return np.ascontiguousarray(left * scale), np.ascontiguousarray(right * scale)

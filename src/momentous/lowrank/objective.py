@@ -23,10 +23,8 @@ from momentous.lowrank.losses import Loss, find_loss
 from momentous.lowrank.penalty import Penalty
 from momentous.lowrank.ranks.items import SpreadItems
 from momentous.lowrank.ranks.ratings import RankRatings
-from momentous.lowrank.ranks.start import balanced_on_ranks, svd_on_ranks
 
 ROWS, COLS = 0, 1
-ERROR_BLOCK = 1 << 15  # entries whose errors are computed at a time: with factors they fit a cache
 
 
 class LowRankObjective:
@@ -237,11 +235,7 @@ class LowRankObjective:
     @cached_property
     def _start(self) -> Floats:
         values = self.loss.start_values(self.ratings, self.mean)
-        if self.ranks.size == 1:
-            return self._without_biases(*self.backend.svd_start(self.ratings, self.rank, values))
-        matrix = self.ratings.to_sparse().astype(np.float64)
-        matrix.data = values.astype(np.float64)
-        U, V = svd_on_ranks(matrix, self.rank, self.ranks)
+        U, V = self.backend.svd_start(self.ratings, self.rank, values, self.ranks)
         return self._without_biases(U, V[self.items])
 
     def random_start(self, rng: np.random.Generator, scale: float = 0.1) -> Floats:
@@ -457,13 +451,16 @@ class LowRankObjective:
             fixed = self.turned(fixed, axes)
             current = None if current is None else self.turned(current, axes)
         features, offsets = self._features(fixed)
-        step = RowStep(self.weights[which], features, offsets, current, with_value)
-        spread = which == COLS and self.ranks.size > 1
-        side = self._spread_items if spread else self.side(which)
+        side, weights = self.side(which), self.weights[which]
+        if which == COLS and self.ranks.size > 1:
+            side, weights = self._spread_items, self.backend.to_host(weights)
+        step = RowStep(weights, features, offsets, current, with_value)
         if steps is None:
             found, value = side.solve_rows(step)
         else:
             found, value = side.improve_rows(step, squares, steps)
+        found = self.backend.xp.asarray(found)
+        if steps is not None:
             found = self.turned(found, axes.T)
         return found, self.ranks.sum(value) if with_value else 0.0
 
@@ -551,7 +548,7 @@ class LowRankObjective:
 
     def balanced(self, U: Floats, V: Floats) -> tuple[Floats, Floats]:
         """Balanced factors of the same product, for `factors`."""
-        return balanced(U, V) if self.ranks.size == 1 else balanced_on_ranks(U, V, self.ranks)
+        return balanced(U, V, self.ranks)
 
     def gram(self, factor: Floats, weights: Floats | None = None) -> NDArray[np.float64]:
         """``sum_i w_i u_i u_i'`` over all rows of a side, as a NumPy array."""
@@ -569,28 +566,9 @@ class LowRankObjective:
     def error(self, x: Floats, ratings: Ratings, limits: tuple[float, float]) -> float:
         """The loss's error on other entries of the same matrix, block by block."""
         P, Q = self._parts(x)
-        Q = self.gathered(Q)
-        if self.backend.xp is np:
-            own = self._sum_of_errors(P, Q, ratings, limits)
-        else:
-            wide = self._widen(P, Q)
-            own = 0.0  # of a rank that has none of the entries
-            if ratings.nnz:
-                own = self.backend.sum_of_errors(self.loss, *wide, ratings, limits)
+        left, right = self._widen(P, self.gathered(Q))
+        own = self.backend.sum_of_errors(self.loss, left, right, ratings, limits)
         return self.loss.error_of_mean(self.ranks.sum(own) / ratings.whole.weight)
-
-    def _sum_of_errors(
-        self, P: Floats, Q: Floats, ratings: Ratings, limits: tuple[float, float]
-    ) -> float:
-        r, rows, values, total = self.rank, ratings.rows, ratings.by_row.values, 0.0
-        for begin in range(0, ratings.nnz, ERROR_BLOCK):
-            block = slice(begin, begin + ERROR_BLOCK)
-            i, j = rows[block], ratings.cols[block]
-            z = np.einsum("ij,ij->i", P[i, :r], Q[j, :r]) + self.dtype.type(self.mean)
-            if self.penalty.biases:
-                z += P[i, -1] + Q[j, -1]
-            total += float(np.sum(self.loss.error(z, values[block], limits)))
-        return total
 
 
 def _rank(rank: SupportsIndex, shape: tuple[int, int]) -> int:

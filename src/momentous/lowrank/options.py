@@ -101,7 +101,7 @@ ALLOWED = {
         "Hold out this share, and stop when the error on it stops falling.", float, 0.0, 1.0
     ),
     "max_iterations": Allowed("Limit on iterations.", int, 1),
-    "tol": Allowed("Stop when ten sweeps lower the objective by less than this share.", float),
+    "tol": Allowed("Stop when five sweeps lower the objective by less than this share.", float),
     "patience": Allowed(number=int, low=1),
     "bias_ridge": Allowed(number=float),
     "balance": Allowed(number=float),

@@ -2,7 +2,7 @@
 
 import dataclasses
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Unpack
 
@@ -17,7 +17,7 @@ from momentous.io.types import AnyArray, JsonObject
 from momentous.lowrank.backends import find_backend
 from momentous.lowrank.data import read_pairs
 from momentous.lowrank.data.files.queries import Query
-from momentous.lowrank.data.ratings import Ratings
+from momentous.lowrank.data.ratings import Floats, Ratings
 from momentous.lowrank.data.read import Reading, read_ratings
 from momentous.lowrank.data.vocabulary import UNKNOWN, Vocabulary
 from momentous.lowrank.data.write import write_ratings
@@ -30,7 +30,6 @@ from momentous.lowrank.model import (
     save_model,
 )
 from momentous.lowrank.model.files import fit_facts, from_plain
-from momentous.lowrank.model.fitted import vocabulary_of
 from momentous.lowrank.model.shards import OfRank, WithIds
 from momentous.lowrank.ranks.read import read_on_ranks
 from momentous.lowrank.solvers.fit import FitConfig, FitProgress, Watcher
@@ -58,91 +57,77 @@ def fit_file(
     ``reading`` are options of `Ratings.read`, all others those of `FitConfig`; None stands for that
     of the model to resume, or for the default.
     """
-    ranks = find()
+    ranks, how = find(), reading or {}
     with ranks.announced():
-        return _fit_file(file, out, ranks, reading or {}, resume, save_every, watch, options)
-
-
-def _fit_file(
-    file: PathLike | Query,
-    out: Path,
-    ranks: Ranks,
-    reading: Reading,
-    resume: bool,
-    save_every: float,
-    watch: Watcher | None,
-    options: Mapping[str, object],
-) -> JsonObject:
-    """The same, on every rank; the facts are those of the whole."""
-    _require_folder(out)
-    require_writable(out)
-    start, saved, threshold = _model_to_resume(out, resume, ranks)
-    chosen: JsonObject = saved | {
-        name: value for name, value in options.items() if value is not None
-    }
-    try:
-        config = FitConfig(**chosen)
-        if config.backend != "auto" or config.device == "cuda":
-            find_backend(config.backend, config.device)
-    except (ValueError, TypeError) as error:
-        raise OptionError(str(error)) from None
-    if start is not None and config.loss_object != start.loss:
-        raise OptionError(
-            f"the model in {out} was fitted with the {start.loss} loss; resume it without a loss, "
-            "or write to another file"
-        )
-    where = "cuda" if config.device == "cuda" else "cpu"
-    ratings = _read(file, ranks, reading | {"device": where})
-    whole = ratings.whole
-    if threshold is None and config.loss_object.labels:
-        threshold = whole.mean
-    if start is not None:
-        _require_all_ids(start, ratings, file)
-
-    def save(model: LowRankModel, step: FitProgress) -> None:
+        _require_folder(out)
+        require_writable(out)
+        start, saved, threshold = _model_to_resume(out, resume, ranks)
+        chosen: JsonObject = saved | {
+            name: value for name, value in options.items() if value is not None
+        }
         try:
-            _save(model, step.nit, step.fun, config, threshold, out, ranks)
-        except OSError as error:  # the fit is worth more than this copy of it
-            warnings.warn(
-                f"the model could not be saved meanwhile ({error}); make room in {out.parent}: it "
-                "is tried again later and at the end",
-                RuntimeWarning,
-                stacklevel=2,
+            config = FitConfig(**chosen)
+            if config.backend != "auto" or config.device == "cuda":
+                find_backend(config.backend, config.device)
+        except (ValueError, TypeError) as error:
+            raise OptionError(str(error)) from None
+        if start is not None and config.loss_object != start.loss:
+            raise OptionError(
+                f"the model in {out} was fitted with the {start.loss} loss; resume it without a "
+                "loss, or write to another file"
             )
+        where = "cuda" if config.device == "cuda" else "cpu"
+        ratings = _read(file, ranks, how | {"device": where})
+        whole = ratings.whole
+        if threshold is None and config.loss_object.labels:
+            threshold = whole.mean
+        if start is not None:
+            _require_all_ids(start, ratings, file)
 
-    found = fit_model(
-        ratings if threshold is None else ratings.signs(threshold),
-        config,
-        start=start,
-        watch=watch,
-        save=save,
-        save_every=save_every,
-        with_training_error=True,
-    )
-    result = found.result
-    # A second Ctrl-C must not lose what the first one asked to keep.
-    with InterruptFlag().held_back():
-        _save(found.model, result.nit, found.objective, config, threshold, out, ranks)
-    facts = {
-        "model": str(out),
-        "ratings": whole.nnz,
-        "users": whole.shape[0],
-        "items": whole.shape[1],
-        "iterations": result.nit,
-        "restarts": result.restarts,
-        "objective": found.objective,
-        "training_error": found.training_error,
-        "seconds": result.time,
-        "ended": found.message,
-        "interrupted": result.status is Status.INTERRUPTED and found.error is None,
-        "out_of_memory": found.error is not None,
-    }
-    if found.held_out_errors:
-        facts["held_out_error"] = found.held_out_error
-    if found.certificate is not None:
-        facts["rank"], facts["ridge"] = found.model.rank, found.certificate.ridge
-        facts["relative_gap"] = found.certificate.relative_gap
-    return facts
+        def save(model: LowRankModel, step: FitProgress) -> None:
+            try:
+                _save(model, step.nit, step.fun, config, threshold, out, ranks)
+            except OSError as error:  # the fit is worth more than this copy of it
+                warnings.warn(
+                    f"the model could not be saved meanwhile ({error}); make room in "
+                    f"{out.parent}: it is tried again later and at the end",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
+
+        found = fit_model(
+            ratings if threshold is None else ratings.signs(threshold),
+            config,
+            start=start,
+            watch=watch,
+            save=save,
+            save_every=save_every,
+            with_training_error=True,
+        )
+        result = found.result
+        # A second Ctrl-C must not lose what the first one asked to keep.
+        with InterruptFlag().held_back():
+            _save(found.model, result.nit, found.objective, config, threshold, out, ranks)
+        facts = {
+            "model": str(out),
+            "ratings": whole.nnz,
+            "users": whole.shape[0],
+            "items": whole.shape[1],
+            "iterations": result.nit,
+            "restarts": result.restarts,
+            "objective": found.objective,
+            "training_error": found.training_error,
+            "seconds": result.time,
+            "ended": found.message,
+            "interrupted": result.status is Status.INTERRUPTED and found.error is None,
+            "out_of_memory": found.error is not None,
+        }
+        if found.held_out_errors:
+            facts["held_out_error"] = found.held_out_error
+        if found.certificate is not None:
+            facts["rank"], facts["ridge"] = found.model.rank, found.certificate.ridge
+            facts["relative_gap"] = found.certificate.relative_gap
+        return facts
 
 
 def _read(file: PathLike | Query, ranks: Ranks, reading: Reading) -> Ratings:
@@ -184,8 +169,8 @@ def _model_to_resume(
 
 def _require_all_ids(start: LowRankModel, ratings: Ratings, file: PathLike | Query) -> None:
     """A model knows the users and items of its last file alone."""
-    users = ratings.total(_count_unknown(vocabulary_of(ratings, 0), start.rows.ids))
-    items = _count_unknown(vocabulary_of(ratings, 1), start.cols.ids)
+    users = ratings.total(_count_unknown(Vocabulary(ratings.ids(0)), start.rows.ids))
+    items = _count_unknown(Vocabulary(ratings.ids(1)), start.cols.ids)
     if users or items:
         raise OptionError(
             f"{users} users and {items} items of the model are not in {file} and would be dropped; "
@@ -220,7 +205,7 @@ def evaluate_file(model: Path, file: PathLike | Query, **reading: Unpack[Reading
     ranks = find()
     with ranks.announced():
         ratings = _read(file, ranks, reading)
-        users, items = (vocabulary_of(ratings, which).ids for which in (0, 1))
+        users, items = ratings.ids(0), ratings.ids(1)
         fitted, extra = load_model(model, WithIds(users))
         threshold = extra.get("threshold")
         if threshold is not None:
@@ -292,10 +277,7 @@ def recommend_items(
             raise ValueError(note)
         warnings.warn(note, RuntimeWarning, stacklevel=2)
     best = fitted.recommend_all(asked, count, exclude_seen, device=device)
-    return {
-        user: list(zip(found.items.tolist(), found.scores.tolist(), strict=True))
-        for user, found in zip(asked, best, strict=True)
-    }
+    return {user: _pairs(*found) for user, found in zip(asked, best, strict=True)}
 
 
 def similar_ids(
@@ -304,11 +286,11 @@ def similar_ids(
     """The items (or users) most like each of these, with the cosines of their factors."""
     fitted, _ = load_model(model, None if users else WithIds([]))
     alike = fitted.similar_rows if users else fitted.similar_columns
-    found = {one: alike(one, count) for one in ids}
-    return {
-        one: list(zip(near.ids.tolist(), near.scores.tolist(), strict=True))
-        for one, near in found.items()
-    }
+    return {one: _pairs(*alike(one, count)) for one in ids}
+
+
+def _pairs(ids: AnyArray, numbers: Floats) -> list[tuple[str | int | float, float]]:
+    return list(zip(ids.tolist(), numbers.tolist(), strict=True))
 
 
 def explain_score(model: Path, user: str, item: str, count: int = 10) -> JsonObject:
@@ -317,7 +299,7 @@ def explain_score(model: Path, user: str, item: str, count: int = 10) -> JsonObj
     if not len(fitted.rows):  # the message of the error names users that are known
         fitted, _ = load_model(model)
     found = explain(fitted, user, item, count)
-    ratings = list(zip(found.items.tolist(), found.contributions.tolist(), strict=True))
+    ratings = _pairs(found.items, found.contributions)
     return {"score": found.score, "rest": found.rest, "ratings": ratings}
 
 
@@ -330,7 +312,7 @@ def fold_in_file(
     ratings = Ratings.read(file, **reading)
     if extra.get("threshold") is not None:
         ratings = ratings.signs(extra["threshold"])
-    users, items = (vocabulary_of(ratings, which).ids for which in (0, 1))
+    users, items = ratings.ids(0), ratings.ids(1)
     new_users = _count_unknown(fitted.rows, users)
     save_model(fitted.fold_in(ratings), out, extra)
     return {

@@ -150,7 +150,8 @@ def certify(
         What the norm of the gradient may be: 1e-5, as for `minimize`, or the tolerance of the run.
     **options
         ``rho curvature failure_probability max_products gradient_lipschitz step rng``, as for
-        `momentous.certify`; ``bounds`` as for `Optimizer`.
+        `momentous.certify`; ``bounds`` and ``penalty`` as for `Optimizer` (with a
+        penalty only the first order is told).
 
     Returns
     -------
@@ -163,6 +164,8 @@ def certify(
     x = flat.point()
     if options.get("bounds") is not None:
         options["bounds"] = flat.bounds(options["bounds"])
+    if options.get("penalty") is not None:
+        options["penalty"] = flat.penalty(options["penalty"])
     try:
         product = None if _calls_backward(flat, loss) else _product_of(flat, loss)
         found = certify_function(

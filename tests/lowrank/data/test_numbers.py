@@ -29,7 +29,7 @@ def both(tmp_path, monkeypatch):
 
     def watched(scan, work):
         found = read(scan, work)
-        numbers.append(not any(isinstance(one, scans.Texts) for one in found[:2]))
+        numbers.append(not any(isinstance(one, scans.Coded) for one in found[:2]))
         return found
 
     def as_texts(scan, work):

@@ -368,7 +368,7 @@ def test_decimal_commas_are_read_where_they_are_asked_for(write, text, values):
 def test_decimal_commas_are_named_where_the_rating_has_one(write, text, is_told):
     with pytest.raises(RatingsFileError, match="finite number as the rating") as told:
         read_ratings(write("r.txt", text), cache=False)
-    assert ("--decimal" in told.value.problem) is is_told
+    assert ("decimal=" in told.value.problem) is is_told
 
 
 def test_a_decimal_point_is_none_where_commas_are_asked_for(write):

@@ -48,7 +48,7 @@ def test_where_people_look_on_a_fit_has_a_bar(monkeypatch, capsys):
         def end(self, text):
             seen.append((text, None))
 
-    monkeypatch.setattr("momentous.lowrank.estimators.display.progress_bar", lambda wanted: Seen())
+    monkeypatch.setattr("momentous.lowrank.estimators.base.progress_bar", lambda wanted: Seen())
     estimator = MatrixCompletion(**QUICK, verbose=1).fit(PAIRS, STARS)
     assert [share for _, share in seen] == [0.25, 0.5, 0.75, 1.0, None]
     assert seen[-1][0] == estimator.message_

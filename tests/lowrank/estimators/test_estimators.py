@@ -584,7 +584,7 @@ def test_names_find_their_positions():
     assert names.positions([10.0]).tolist() == [1]
     longer = names.extended([5, 10])
     assert longer.ids.tolist() == [30, 10, 20, 5]
-    assert Vocabulary(None, 3).positions([2, 3]).tolist() == [2, -1]
+    assert Vocabulary(np.arange(3)).positions([2, 3]).tolist() == [2, -1]
 
 
 # --- scikit-learn ---------------------------------------------------------------------------------

@@ -106,6 +106,15 @@ def test_labels_may_be_a_column(table):
     assert model.score(table, labels) == np.mean(model.predict(table) == labels)
 
 
+@pytest.mark.parametrize("estimator", [MatrixCompletion, OneBitMatrixCompletion])
+def test_a_table_with_the_values_is_scored_as_it_was_fitted(kind, estimator):
+    values = STARS if estimator is MatrixCompletion else np.where(STARS > 3, "yes", "no")
+    ids = {"user": USERS, "item": ITEMS}
+    pairs, whole = MAKE[kind](ids), MAKE[kind]({"rating": values.tolist(), **ids})
+    model = estimator(rank=2, max_iterations=3, backend="numpy").fit(whole)
+    assert model.score(whole) == model.score(pairs, values)
+
+
 def test_implicit_feedback_takes_tables(table):
     assert fitted(table, None, ImplicitMF).predict(table).shape == (120,)
 

@@ -8,7 +8,6 @@ import pytest
 from momentous.lowrank import Ratings
 from momentous.lowrank.losses import Implicit
 from momentous.lowrank.model import fit_model, updated
-from momentous.lowrank.model.update import objective_at
 from momentous.lowrank.solvers.fit import FitConfig
 
 RNG = np.random.default_rng(0)
@@ -25,6 +24,11 @@ def ratings(rows, cols, values, loss):
 def fitted(loss, **options):
     config = FitConfig(rank=2, loss=loss, backend="numpy", max_iterations=8, **options)
     return fit_model(ratings(ROWS, COLS, VALUES, loss), config)
+
+
+def objective_at(model, backend):
+    problem, x = model.problem(backend)
+    return problem.value(x)
 
 
 LOSSES = pytest.mark.parametrize("loss", ["squared", "logistic", Implicit(0.5)], ids=str)

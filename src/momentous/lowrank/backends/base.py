@@ -19,7 +19,8 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from momentous.io.types import AnyArray, Matrix
+from momentous.distributed import Ranks
+from momentous.io.types import AnyArray, Integers, Matrix
 from momentous.lowrank.backends.conjugate import RowSlopes, conjugate_change
 from momentous.lowrank.backends.sums import (
     DensePart,
@@ -27,8 +28,7 @@ from momentous.lowrank.backends.sums import (
     evaluate,
     furthest_moves,
     numbers_per_row,
-    solve_systems,
-    unpack_lines,
+    solve_lines,
 )
 from momentous.lowrank.data.ratings import Compressed, Floats, Ratings
 from momentous.lowrank.factors import gram, products, svd_start, weighted_gram
@@ -37,6 +37,7 @@ from momentous.lowrank.losses import Loss
 # Newton's step lowers the loss where no prediction moves by more than the R with e^R - R - 1 = R^2.
 FULL_STEP = 1.79
 SCORES = 1 << 24  # that are held at a time where the best of many are looked for
+ERROR_BLOCK = 1 << 15  # entries whose errors are computed at a time: with factors they fit a cache
 NUMBERS = 1 << 22  # in the sums of rows that are held at a time
 
 
@@ -59,31 +60,44 @@ class PlainTerms(NamedTuple):
     dense: float
 
 
-class Side(ABC):
+class Side:
     """The entries grouped by one side of the matrix, where a backend works on them.
 
-    "Left" is the side of the groups, "right" the other one.
+    "Left" is the side of the groups, "right" the other one.  All is done here by NumPy and SciPy in
+    one thread, a block of entries at a time, so that what is needed beside the factors and the
+    entries does not grow with the number of entries; backends do some or all of it in their way.
     """
 
-    groups: Compressed
-    loss: Loss
-    threads: int  # in use: few entries get fewer than were asked for
+    threads: int = 1  # in use: few entries get fewer than were asked for
+
+    def __init__(self, groups: Compressed, loss: Loss):
+        self.groups, self.loss = groups, loss
 
     @property
     def counts(self) -> NDArray[np.int64]:
         """The number of entries of each group, as a NumPy array."""
         return np.diff(self.groups.starts)
 
-    @abstractmethod
     def value(self, left: Floats, right: Floats) -> float:
         """Sum of the losses of all entries, in double precision."""
+        return sum(
+            float(np.sum(evaluate(block, self.groups, self.loss, right, None, left)[0]))
+            for block in blocks(self.groups, right.shape[1])
+        )
 
-    @abstractmethod
     def add_gradient(
         self, left: Floats, right: Floats, scale: float, own: Floats, far: Floats
     ) -> float:
         """Add `scale` times the gradient in left and right to ``own`` and ``far``; return the sum
         of the losses."""
+        total = 0.0
+        for block in blocks(self.groups, right.shape[1]):
+            values, slopes, _ = evaluate(block, self.groups, self.loss, right, None, left)
+            matrix = block.matrix((scale * slopes).astype(own.dtype), len(right))
+            own[block.rows] += matrix @ right
+            far += matrix.T @ left[block.rows]
+            total += float(np.sum(values))
+        return total
 
     def solve_rows(self, step: RowStep) -> tuple[Floats, float]:
         """For every row i a p_i that lowers G, and what that says about the objective.
@@ -162,9 +176,7 @@ class Side(ABC):
     def solve_lines(self, lines: Floats, penalty: Matrix, before: Matrix) -> tuple[Matrix, float]:
         """The changes of rows from their sums; for a quadratic loss also what the least sum is,
         less the loss before."""
-        systems, b = unpack_lines(lines, penalty.shape[1])
-        shortest = self.loss.quadratic
-        return solve_systems(systems, b - penalty * before, penalty, before, shortest=shortest)
+        return solve_lines(lines, penalty, before, quadratic=self.loss.quadratic)
 
     def row_sums(self, step: RowStep, first: int, last: int) -> tuple[Floats, float]:
         """What the entries of the rows first to last - 1 say about a half sweep, for ranks that
@@ -281,25 +293,31 @@ class Side(ABC):
             out[block.rows] += block.matrix(moves, len(features)) @ features
         return out
 
+    # What certificates ask for: arrays of the backend's, in double precision.
+
     @property
     def values(self) -> Matrix:
-        """Those of the entries, as a NumPy array of doubles."""
-        return np.asarray(self.groups.values, np.float64)
+        """Those of the entries."""
+        values: Matrix = self.groups.values.astype(np.float64, copy=False)
+        return values
+
+    @property
+    def owners(self) -> Integers:
+        """The group of each entry."""
+        return np.repeat(np.arange(self.groups.starts.size - 1), self.counts)
 
     def predictions(self, left: Matrix, right: Matrix) -> Matrix:
-        """``left_i . right_j`` for all entries in double precision, as a NumPy array."""
-        rows = np.repeat(np.arange(len(left)), self.counts)
-        return np.asarray(products(left, right, rows, self.groups.others), np.float64)
+        """``left_i . right_j`` for all entries."""
+        return np.asarray(products(left, right, self.owners, self.groups.others), np.float64)
 
     def downward_slopes(self, left: Matrix, right: Matrix) -> tuple[Matrix, Matrix, float]:
         """`predictions`, the loss's slopes there with their signs turned, and the sum of losses."""
         z = self.predictions(left, right)
         losses, slopes, _ = self.loss.entries(z, self.values)
-        return z, -np.asarray(slopes, np.float64), float(np.sum(losses))
+        return z, -slopes, float(losses.sum())
 
     def product_with(self, data: Matrix) -> Callable[[Matrix], Matrix]:
-        """v (others, k) -> S v, for the sparse matrix S with a number for each entry, from NumPy
-        to NumPy in double precision."""
+        """v (others, k) -> S v, for the sparse matrix S with a number for each entry."""
         starts, others = self.groups.starts, self.groups.others
 
         def times(v: Matrix) -> Matrix:
@@ -345,13 +363,10 @@ class Backend(ABC):
 
     def solve_lines(
         self, lines: Floats, weights: Matrix, before: Matrix, *, quadratic: bool
-    ) -> tuple[Matrix, float] | None:
+    ) -> tuple[Matrix, float]:
         """The changes of rows whose sums many ranks have added up, and for a quadratic loss what
-        the least sum is, less the loss before; see `momentous.lowrank.backends.sums`.
-
-        None: this backend has no better way than by NumPy.
-        """
-        return None
+        the least sum is, less the loss before; see `momentous.lowrank.backends.sums`."""
+        return solve_lines(lines, weights, before, quadratic=quadratic)
 
     def weighted_squares(self, weights: Floats, factor: Floats) -> float:
         """The sum of all ``w p^2``, in double precision."""
@@ -365,9 +380,13 @@ class Backend(ABC):
         ratings: Ratings,
         value_range: tuple[float, float],
     ) -> float:
-        """The sum of the loss's errors over these entries; asked of backends with an ``xp`` of
-        their own."""
-        raise NotImplementedError
+        """The sum of the loss's errors over these entries, of which a rank may have none."""
+        rows, cols, values, errors = ratings.rows, ratings.cols, ratings.by_row.values, 0.0
+        for begin in range(0, ratings.nnz, ERROR_BLOCK):
+            block = slice(begin, begin + ERROR_BLOCK)
+            z = products(left, right, rows[block], cols[block])
+            errors += float(np.sum(loss.error(z, values[block], value_range)))
+        return errors
 
     def best_columns(
         self, left: Floats, right: Floats, offsets: Floats, seen: list[Compressed], count: int
@@ -399,9 +418,11 @@ class Backend(ABC):
     def release_memory(self) -> None:  # noqa: B027  # most keep nothing
         """Give back what is kept for later use, where memory has ended."""
 
-    def svd_start(self, ratings: Ratings, rank: int, values: Floats) -> tuple[Floats, Floats]:
+    def svd_start(
+        self, ratings: Ratings, rank: int, values: Floats, ranks: Ranks
+    ) -> tuple[Floats, Floats]:
         """The balanced factors of the truncated SVD; see `momentous.lowrank.factors`."""
-        return svd_start(ratings, rank, values)
+        return svd_start(ratings, rank, values, ranks)
 
     def asarray(self, array: ArrayLike, dtype: DTypeLike) -> Floats:
         """An array on the device, C-contiguous; the same one where it is that already."""

@@ -8,7 +8,6 @@ several ranks can be added up with as many numbers as the row has parameters.
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
@@ -44,7 +43,6 @@ def conjugate_change(
     product: Callable[[Matrix], Matrix],
     steps: int,
     dtype: DTypeLike,
-    xp: ModuleType = np,
 ) -> Matrix:
     """The change of every row by so many steps towards the solution of ``A x = downwards``.
 
@@ -53,23 +51,23 @@ def conjugate_change(
     best one in the space of its directions so far, ``x'Ax = x.downwards``, so its parabola never
     rises.  A row whose direction has hardly any curvature is left as it is (`least_curvature`).
     """
-    inverse = xp.where(diagonal > 0.0, 1.0 / xp.where(diagonal > 0.0, diagonal, 1.0), 0.0)
-    x: Matrix = xp.zeros_like(downwards)
+    inverse = np.where(diagonal > 0.0, 1.0 / np.where(diagonal > 0.0, diagonal, 1.0), 0.0)
+    x: Matrix = np.zeros_like(downwards)
     rest = downwards.copy()
     scaled = inverse * rest
-    direction, size = scaled, xp.sum(rest * scaled, axis=1)
+    direction, size = scaled, np.sum(rest * scaled, axis=1)
     going, square = size > 0.0, size  # square is d'Md, with M the preconditioner
     for step in range(steps):
         turned = product(direction)
-        curvature = xp.sum(direction * turned, axis=1)
+        curvature = np.sum(direction * turned, axis=1)
         going = going & (curvature > least_curvature(dtype) * square)
-        length = xp.where(going, size / xp.where(going, curvature, 1.0), 0.0)[:, None]
+        length = np.where(going, size / np.where(going, curvature, 1.0), 0.0)[:, None]
         x += length * direction
         if step + 1 < steps:
             rest -= length * turned
             scaled = inverse * rest
-            before, size = size, xp.sum(rest * scaled, axis=1)
-            share = xp.where(before > 0.0, size / xp.where(before > 0.0, before, 1.0), 0.0)
+            before, size = size, np.sum(rest * scaled, axis=1)
+            share = np.where(before > 0.0, size / np.where(before > 0.0, before, 1.0), 0.0)
             direction = scaled + share[:, None] * direction
             square = size + share * share * square
     return x

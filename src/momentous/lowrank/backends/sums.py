@@ -112,12 +112,18 @@ class DensePart(NamedTuple):
         return 0.5 * self.weight * float(value)
 
 
-def unpack_lines(lines: Floats, size: int) -> tuple[Matrix, Matrix]:
-    """The systems (rows, size, size) and the right-hand sides (rows, size) in double precision."""
+def solve_lines(
+    lines: Floats, penalty: Matrix, before: Matrix, *, quadratic: bool
+) -> tuple[Matrix, float]:
+    """The changes of rows from their sums, and for a quadratic loss what the least sum is, less the
+    loss before."""
+    size = penalty.shape[1]
     p, q = np.tril_indices(size)
     systems = np.empty((len(lines), size, size))
     systems[:, p, q] = systems[:, q, p] = lines[:, : p.size]
-    return systems, lines[:, p.size :].astype(np.float64)
+    b = lines[:, p.size :] - penalty * before
+    change, least = solve_systems(systems, b, penalty, before, shortest=quadratic)
+    return change, float(least.sum())
 
 
 def furthest_moves(groups: Compressed, features: Floats, changes: Floats) -> AnyArray:
@@ -132,34 +138,27 @@ def furthest_moves(groups: Compressed, features: Floats, changes: Floats) -> Any
 
 def solve_systems(
     systems: Matrix, b: Matrix, penalty: Matrix, before: Matrix, *, shortest: bool
-) -> tuple[Matrix, float]:
+) -> tuple[Matrix, Matrix]:
     """The changes of rows, given their systems without a penalty and their right-hand sides with
     it, and what a quadratic loss and its penalty add up to then, less the loss before.
 
     ``shortest``: to the shortest row, unless that would raise the sum; if so, the shortest change.
+    Arrays may be CuPy's, which NumPy's functions pass on.
     """
-    damping = add_penalty(systems, penalty)
-    change = _solve(systems, b)
+    diagonal = np.arange(penalty.shape[1])
+    trace = np.trace(systems, axis1=1, axis2=2)[:, None]
+    # What the penalty lacks for rounding to leave the systems regular.
+    damping = np.maximum(np.maximum(DAMPING * trace, LEAST) - penalty, 0.0)
+    systems[:, diagonal, diagonal] += penalty + damping
+    found = np.linalg.solve(systems, np.stack([b, damping * before], axis=2))
+    change, away = found[:, :, 0], found[:, :, 1]
     if not shortest:
-        return change, 0.0
-    whole = change - _solve(systems, damping * before)
+        return change, 0.0 * b[:, 0]
+    whole = change - away
     gains, safe = (
         np.sum(d * (b + damping * (d + start)), axis=1)
         for d, start in ((whole, before), (change, 0.0))
     )
     raised = gains < 0.0
-    value = np.sum(penalty * np.square(before)) - np.sum(np.where(raised, safe, gains))
-    return np.where(raised[:, None], change, whole), 0.5 * float(value)
-
-
-def add_penalty(systems: Matrix, penalty: Matrix) -> Matrix:
-    """Returns the damping: what the penalty lacks for rounding to leave the systems regular."""
-    diagonal = np.arange(penalty.shape[1])
-    trace = np.trace(systems, axis1=1, axis2=2)[:, None]
-    damping: Matrix = np.maximum(np.maximum(DAMPING * trace, LEAST) - penalty, 0.0)
-    systems[:, diagonal, diagonal] += penalty + damping
-    return damping
-
-
-def _solve(systems: Matrix, sides: Matrix) -> Matrix:
-    return np.asarray(np.linalg.solve(systems, sides[:, :, None])[:, :, 0], np.float64)
+    least = np.sum(penalty * np.square(before), axis=1) - np.where(raised, safe, gains)
+    return np.where(raised[:, None], change, whole), 0.5 * least

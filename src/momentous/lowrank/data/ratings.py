@@ -183,9 +183,7 @@ class Ratings:
 
     def _like(self, storage: Compressed) -> Ratings:
         """Other entries of the same matrix, already in order."""
-        other = object.__new__(Ratings)
-        other._take(self.shape, storage, (self.row_ids, self.col_ids))
-        return other
+        return stored_ratings(self.shape, storage, (self.row_ids, self.col_ids))
 
     # --- what there is ----------------------------------------------------------------------------
 
@@ -262,6 +260,11 @@ class Ratings:
         given = self.by_row.values
         return None if given.ndim == 1 else given[:, 1]
 
+    def ids(self, which: int) -> AnyArray:
+        """The ids of the rows (0) or columns (1): the indices where they have none."""
+        given = (self.row_ids, self.col_ids)[which]
+        return np.arange(self.shape[which]) if given is None else given
+
     @cached_property
     def weight(self) -> float:
         """The sum of all weights: without any, the number of entries."""
@@ -336,7 +339,7 @@ class Ratings:
     @property
     def row_keys(self) -> Keys:
         """What random numbers of a row depend on: a hash of its id."""
-        return keys_of(np.arange(self.shape[0]) if self.row_ids is None else self.row_ids)
+        return keys_of(self.ids(0))
 
     def shared_seed(self, rng: Rng) -> np.uint64:
         """A random number, the same on all ranks."""
@@ -353,7 +356,7 @@ class Ratings:
     def of_users(self, chosen: Users) -> Ratings:
         """The entries of the rows whose ids are chosen, which are all of its rows; there may be
         none."""
-        row_ids = np.arange(self.shape[0]) if self.row_ids is None else self.row_ids
+        row_ids = self.ids(0)
         mine, counts, storage = chosen(row_ids), np.diff(self.by_row.starts), self.by_row
         entries = np.repeat(mine, counts)
         starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts[mine])])

@@ -27,7 +27,6 @@ from momentous.lowrank.data.files.scans import (
     Coded,
     Options,
     Scan,
-    Texts,
     Work,
     choose_precision,
     encode_ids,
@@ -43,7 +42,7 @@ from momentous.lowrank.data.files.sources import (
     is_stream,
     receive,
 )
-from momentous.lowrank.data.files.text import delimited_scans
+from momentous.lowrank.data.files.text import delimited_scan
 from momentous.lowrank.data.on_gpu import has_room, sorted_ratings
 from momentous.lowrank.data.ratings import Ratings, Users, make_ratings, no_ratings
 
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
 LOGGER = logging.getLogger("momentous.lowrank")
+FOLDERS = "momentous-"  # how the names of folders for copies begin
 LARGE_FILE_BYTES = 1 << 25  # the reading of a smaller file is over at once
 
 
@@ -169,15 +169,11 @@ def read_ratings(
         limits=limits or Limits(),
     )
     if is_one_piece(source):
-        with (
-            _folder() as folder,
-            _work(options, folder, threads) as work,
-            open_table(work, source) as scan,
-        ):
+        with _work(options, threads) as work, open_table(work, source) as scan:
             ratings, notes = _make([scan], work, device, users)
     elif is_stream(source):
-        with _folder() as folder:
-            sources = receive(source, folder, options.limits)
+        with TemporaryDirectory(prefix=FOLDERS) as folder:
+            sources = receive(source, Path(folder), options.limits)
             ratings, notes, _ = _read_files(sources, options, threads, device, users)
     else:
         how = threads, device, users
@@ -247,34 +243,30 @@ def read_pairs(
         How much a file may ask for.
     """
     options = Options(columns=parse_columns(columns, 2), limits=limits or Limits(), count=2)
-    with contextlib.ExitStack() as stack:
-        folder = stack.enter_context(_folder())
+    if not (is_one_piece(source) or is_stream(source)):
+        source = find_sources(source)  # what is no path must not come near a database
+    with _work(options) as work, contextlib.ExitStack() as stack:
         if is_one_piece(source):
-            work = stack.enter_context(_work(options, folder))
             scan = stack.enter_context(open_table(work, source))
         else:
-            file = _only_file(source, folder, options.limits)
+            file = _only_file(source, work.folder, options.limits)
             found = find_format(file)
-            work = stack.enter_context(_work(options, folder))
-            read = found.scans if found.scans and found.pairs else delimited_scans
-            scan = read([file], work)[0]
+            read = found.scans if found.pairs else None
+            scan = read([file], work)[0] if read else delimited_scan(file, work)
         pairs = read_triples(scan, work)
     if not pairs.value.size:
         raise RatingsFileError(scan.name, "has no pairs, at most a header")
-    sides = [one for one in (pairs.user, pairs.item) if isinstance(one, Texts)]  # as asked for
-    return np.array([np.array(one.texts)[one.codes] for one in sides]).T
+    sides = encode_ids([pairs.user]), encode_ids([pairs.item])
+    return np.array([ids.astype(np.str_)[codes] for codes, ids in sides]).T
 
 
 @contextlib.contextmanager
-def _folder() -> Iterator[Path]:
-    with TemporaryDirectory(prefix="momentous-") as folder:
-        yield Path(folder)
-
-
-@contextlib.contextmanager
-def _work(options: Options, folder: Path, threads: int | None = None) -> Iterator[Work]:
-    with open_database(folder, threads) as connection:
-        yield Work(connection, folder, options)
+def _work(options: Options, threads: int | None = None) -> Iterator[Work]:
+    with (
+        TemporaryDirectory(prefix=FOLDERS) as folder,
+        open_database(Path(folder), threads) as connection,
+    ):
+        yield Work(connection, Path(folder), options)
 
 
 def _only_file(source: Paths, folder: Path, limits: Limits) -> File:
@@ -326,29 +318,28 @@ def _read_files(
     users: Users | None,
 ) -> tuple[Ratings, list[str], bool]:
     """Ratings from files, in their order; their warnings; and whether a cache is any faster."""
-    with _folder() as folder:
-        files = [one.unpacked(folder, options.limits) for one in sources]
+    with _work(options, threads) as work:
+        files = [one.unpacked(work.folder, options.limits) for one in sources]
         asked = FORMATS[options.format] if options.format else None
         formats = [asked or find_format(file) for file in files]
         slow = not any(one.is_fast for one in formats)
-        with _work(options, folder, threads) as work:
-            for one in formats:
-                if one.matrix is not None:
-                    if len(files) > 1:
-                        problem = "a matrix must be the only file to read"
-                        raise RatingsFileError(files[0].name, problem)
-                    ratings, notes = one.matrix(files[0], work)
-                    if users is not None:
-                        ratings = ratings.of_users(users)
-                    return _convert(ratings, files[0].name, options.dtype), notes, slow
-            scans: list[Scan] = []
-            for _, group in groupby(zip(formats, files, strict=True), lambda pair: id(pair[0])):
-                same, some = zip(*group, strict=True)
-                scans += same[0].scans(list(some), work)
-            if len(scans) > 1 and any(scan.movie for scan in scans):
-                problem = "files of the Netflix prize and others cannot be read together"
-                raise RatingsFileError(files[0].name, problem)
-            return *_make(scans, work, device, users), slow
+        for one in formats:
+            if one.matrix is not None:
+                if len(files) > 1:
+                    problem = "a matrix must be the only file to read"
+                    raise RatingsFileError(files[0].name, problem)
+                ratings, notes = one.matrix(files[0], work)
+                if users is not None:
+                    ratings = ratings.of_users(users)
+                return _convert(ratings, files[0].name, options.dtype), notes, slow
+        scans: list[Scan] = []
+        for _, group in groupby(zip(formats, files, strict=True), lambda pair: id(pair[0])):
+            same, some = zip(*group, strict=True)
+            scans += same[0].scans(list(some), work)
+        if len(scans) > 1 and any(scan.movie for scan in scans):
+            problem = "files of the Netflix prize and others cannot be read together"
+            raise RatingsFileError(files[0].name, problem)
+        return *_make(scans, work, device, users), slow
 
 
 def _make(
@@ -357,7 +348,8 @@ def _make(
     """Ratings from all triples; of pairs that come more than once, the last."""
     name, dtype = scans[0].name, work.options.dtype
     parts = [read_triples(scan, work).of_users(chosen) for scan in scans]
-    if len({part.user.ids.dtype.kind for part in parts if isinstance(part.user, Coded)}) > 1:
+    kinds = {part.user.ids.dtype.kind for part in parts if isinstance(part.user, Coded)}
+    if chosen is not None and len(kinds) > 1:
         # Together they are texts: whether a user is chosen was asked of a number, and 7 is not "7".
         parts = [read_triples(scan, work) for scan in scans]
     skipped = sum(part.skipped for part in parts)

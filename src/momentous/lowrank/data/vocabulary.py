@@ -22,11 +22,11 @@ class Vocabulary:
 
     Integers, strings or other sortable values.  Where one side has numbers and the other strings
     they are compared as strings: an array of pairs that mixes both kinds turns all into strings.
-    Ids come without repetitions; None means that the position is the id, for so many as ``count``.
+    Ids come without repetitions.
     """
 
-    def __init__(self, ids: Ids | None, count: int = 0):
-        self.ids = np.arange(count) if ids is None else as_ids(ids)
+    def __init__(self, ids: Ids):
+        self.ids = as_ids(ids)
         self._order = np.argsort(self.ids, kind="stable")
         self._sorted = self.ids[self._order]
 

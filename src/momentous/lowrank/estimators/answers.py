@@ -49,6 +49,11 @@ class Answers(BaseEstimator):
 
         def _further_ratings(self, X: Pairs, y: ArrayLike | None) -> Ratings: ...
 
+    @property
+    def _fitted(self) -> LowRankModel:
+        check_is_fitted(self, "model_")
+        return self.model_
+
     def recommend(
         self,
         user: Id,
@@ -64,8 +69,7 @@ class Answers(BaseEstimator):
         ``allowed``, only these are looked at.  A user who is not known is an error, or with
         ``unknown="mean"`` gets what all like.
         """
-        check_is_fitted(self, "model_")
-        return self.model_.recommend(
+        return self._fitted.recommend(
             user, n, exclude_seen, self.unknown, allowed=allowed, forbidden=forbidden
         )
 
@@ -83,10 +87,9 @@ class Answers(BaseEstimator):
         One answer per user, in a list.  Users in a column of pandas, polars or Arrow: one table of
         the same kind, of users, items and scores.
         """
-        check_is_fitted(self, "model_")
-        make_table = _table_maker(users)
+        model, make_table = self._fitted, _table_maker(users)
         asked = as_ids(users if make_table is None else np.asarray(users))  # type: ignore[arg-type]
-        found = self.model_.recommend_all(
+        found = model.recommend_all(
             asked,
             n,
             exclude_seen,
@@ -102,28 +105,25 @@ class Answers(BaseEstimator):
         user, item = ("user", "item") if names is None or _OTHER in names else names
         columns = {
             user: np.repeat(asked, [len(one.items) for one in found]),
-            item: np.concatenate([self.model_.cols.ids[:0], *(one.items for one in found)]),
-            _OTHER: np.concatenate([self.model_.row_bias[:0], *(one.scores for one in found)]),
+            item: np.concatenate([model.cols.ids[:0], *(one.items for one in found)]),
+            _OTHER: np.concatenate([model.row_bias[:0], *(one.scores for one in found)]),
         }
         return make_table(columns)
 
     def similar_items(self, item: Id, n: int = 10) -> Similar:
         """The items whose factors are most like those of an item, and their cosines with them."""
-        check_is_fitted(self, "model_")
-        return self.model_.similar_columns(item, n)
+        return self._fitted.similar_columns(item, n)
 
     def similar_users(self, user: Id, n: int = 10) -> Similar:
         """The same for users."""
-        check_is_fitted(self, "model_")
-        return self.model_.similar_rows(user, n)
+        return self._fitted.similar_rows(user, n)
 
     def explain(self, user: Id, item: Id, n: int | None = None) -> Explanation:
         """How much each of a user's ratings adds to the score of an item, the most first.
 
         The contributions of all of them and ``rest`` sum up to the score; see `Explanation`.
         """
-        check_is_fitted(self, "model_")
-        return explain(self.model_, user, item, n)
+        return explain(self._fitted, user, item, n)
 
     def ranking_metrics(
         self, X: Pairs, y: ArrayLike | None = None, k: int = 10, relevant: float | None = None

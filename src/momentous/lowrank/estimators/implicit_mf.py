@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Literal, Never, Self
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -26,7 +26,9 @@ class ImplicitMF(BaseCompletion):
     restarted momentum like those of the other estimators.
 
     X as for `MatrixCompletion`; y are counts, durations, or ratings of 0 or more; without y every
-    pair counts 1.
+    pair counts 1.  A ``sample_weight`` multiplies what an observation counts: ``c = 1 + alpha
+    weight y``.  A pair of weight 0 has been observed still, with the confidence of a pair that has
+    not.
 
     Parameters
     ----------
@@ -89,20 +91,6 @@ class ImplicitMF(BaseCompletion):
                 "the latter makes alpha 1/unobserved_weight; leave one of them out"
             )
         return Implicit(1.0 / weight if weight else self.alpha)
-
-    def fit(
-        self,
-        X: Pairs,
-        y: ArrayLike | None = None,
-        sample_weight: ArrayLike | None = None,
-        **unsupported: Never,
-    ) -> Self:
-        """Fit to the counts y of the pairs X.
-
-        ``sample_weight`` multiplies what an observation counts: ``c = 1 + alpha weight y``.  A pair
-        of weight 0 has been observed still, with the confidence of a pair that has not.
-        """
-        return super().fit(X, y, sample_weight, **unsupported)
 
     def _ratings_of(self, X: Pairs, y: ArrayLike | None, weights: Weights = None) -> Ratings:
         if y is None and not holds_values(X):

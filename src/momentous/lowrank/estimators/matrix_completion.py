@@ -6,7 +6,7 @@ from dataclasses import KW_ONLY, dataclass
 
 from numpy.typing import ArrayLike
 
-from momentous.lowrank.data.vocabulary import Pairs
+from momentous.lowrank.data.vocabulary import Pairs, split_triples
 from momentous.lowrank.estimators.base import BiasedCompletion, values_of
 from momentous.lowrank.estimators.scikit import RegressorMixin, metrics
 from momentous.lowrank.losses import Loss
@@ -59,8 +59,9 @@ class MatrixCompletion(RegressorMixin, BiasedCompletion):
     max_iterations : int, optional
         By default 200 sweeps (2000 with ``rank="auto"``), or 1000 iterations of another method.
     tol : float
-        Stop when ten sweeps lower the objective by less than this, relatively; for other methods
-        when the gradient is smaller than this times that of a small random point.
+        Stop when five sweeps lower the objective by less than this, relatively, and by no more than
+        the ten before them; for other methods when the gradient is smaller than this times that of
+        a small random point.
     gap_tol : float
         With ``rank="auto"``: stop when the objective is proven to be this near to the optimum,
         relatively.
@@ -136,5 +137,6 @@ class MatrixCompletion(RegressorMixin, BiasedCompletion):
         self, X: Pairs, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
     ) -> float:
         """The coefficient of determination R^2 of the predictions."""
+        X, y = split_triples(X, y)
         predicted = self.predict(X)
         return float(metrics.r2_score(values_of(X, y), predicted, sample_weight=sample_weight))

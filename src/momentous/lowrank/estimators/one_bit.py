@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from momentous.io.types import AnyArray, JsonObject
 from momentous.lowrank.checks import check_number
 from momentous.lowrank.data.ratings import Ratings
-from momentous.lowrank.data.vocabulary import Pairs, ratings_of
+from momentous.lowrank.data.vocabulary import Pairs, ratings_of, split_triples
 from momentous.lowrank.estimators.base import BiasedCompletion, Weights, holds_values, values_of
 from momentous.lowrank.estimators.scikit import ClassifierMixin, metrics
 from momentous.lowrank.model import Unknown
@@ -150,6 +150,7 @@ class OneBitMatrixCompletion(ClassifierMixin, BiasedCompletion):
         self, X: Pairs, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
     ) -> float:
         """The share of labels that are predicted right."""
+        X, y = split_triples(X, y)
         found, labels = self.predict(X), self._classes_of(values_of(X, y))
         return float(metrics.accuracy_score(labels, found, sample_weight=sample_weight))
 

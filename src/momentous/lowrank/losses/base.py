@@ -52,6 +52,7 @@ class Loss:
     centred: ClassVar[bool] = True
     weighting: ClassVar[float] = 0.5
     bias_ridge: ClassVar[float] = 1.0
+    measure: ClassVar[str] = "mean_loss"  # what `evaluate` calls the error
 
     # --- one entry --------------------------------------------------------------------------------
 
@@ -145,7 +146,7 @@ class Loss:
     ) -> dict[str, float]:
         """What ``evaluate`` prints."""
         mean = float(np.average(self.error(z, x, value_range), weights=weights))
-        return {"mean_loss": self.error_of_mean(mean)}
+        return {self.measure: self.error_of_mean(mean)}
 
     # --- in files ---------------------------------------------------------------------------------
 

@@ -42,6 +42,7 @@ class Implicit(Loss):
     dense_weight = 1.0
     biases = False
     centred = False
+    measure = "rmse_to_one"
     weighting = 0.0
 
     def __post_init__(self) -> None:
@@ -97,10 +98,3 @@ class Implicit(Loss):
     def error_of_mean(self, mean: float) -> float:
         """Root mean square error."""
         return math.sqrt(mean)
-
-    def measures(
-        self, z: Floats, x: Floats, value_range: ValueRange, weights: Floats | None = None
-    ) -> dict[str, float]:
-        """Root mean square of 1 - z over the pairs that were seen."""
-        squares = self.error(z, x, value_range)
-        return {"rmse_to_one": math.sqrt(np.average(squares, weights=weights))}

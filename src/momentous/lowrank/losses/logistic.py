@@ -24,6 +24,7 @@ class Logistic(Loss):
     name = "logistic"
     self_concordant = True
     labels = True
+    measure = "log_loss"
 
     @staticmethod
     def entry(z: Numbers, x: Numbers, parameters: tuple[float, ...]) -> Triple:
@@ -77,6 +78,5 @@ class Logistic(Loss):
         self, z: Floats, x: Floats, value_range: ValueRange, weights: Floats | None = None
     ) -> dict[str, float]:
         """Mean log loss, and the share of labels that are predicted right."""
-        losses = float(np.average(self.error(z, x, value_range), weights=weights))
-        right = (z > 0) == (x > 0)
-        return {"log_loss": losses, "accuracy": float(np.average(right, weights=weights))}
+        accuracy = float(np.average((z > 0) == (x > 0), weights=weights))
+        return super().measures(z, x, value_range, weights) | {"accuracy": accuracy}

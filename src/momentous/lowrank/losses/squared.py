@@ -19,6 +19,7 @@ class Squared(Loss):
     quadratic = True
     unit_curvature = True
     bias_ridge = 2.0
+    measure = "rmse"
 
     @staticmethod
     def entry(z: Numbers, x: Numbers, parameters: tuple[float, ...]) -> Triple:
@@ -80,5 +81,5 @@ class Squared(Loss):
     ) -> dict[str, float]:
         """Root mean square error and mean absolute error."""
         errors = np.abs(np.clip(z, *value_range) - x)
-        rmse = math.sqrt(np.average(np.square(errors, dtype=np.float64), weights=weights))
-        return {"rmse": rmse, "mae": float(np.average(errors, weights=weights))}
+        mae = float(np.average(errors, weights=weights))
+        return super().measures(z, x, value_range, weights) | {"mae": mae}

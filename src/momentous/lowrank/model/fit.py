@@ -13,8 +13,8 @@ from momentous.core.loop import IntermediateResult
 from momentous.core.result import Result
 from momentous.lowrank.checks import check_number
 from momentous.lowrank.data.ratings import Floats, Ratings, Rng
-from momentous.lowrank.data.vocabulary import UNKNOWN
-from momentous.lowrank.model.fitted import LowRankModel, vocabulary_of
+from momentous.lowrank.data.vocabulary import UNKNOWN, Vocabulary
+from momentous.lowrank.model.fitted import LowRankModel, cells
 from momentous.lowrank.objective import LowRankObjective
 from momentous.lowrank.solvers.certificate import Certificate
 from momentous.lowrank.solvers.fit import FitConfig, FitProgress, FitRun, Observer, Watcher, solve
@@ -188,8 +188,8 @@ def _run_to_go_on(
         and (start.loss, start.penalty) == (objective.loss.plain, objective.penalty)
         and (start.mean, start.rank) == (objective.mean, objective.rank)
         and start.row_factors.dtype == objective.dtype
-        and np.array_equal(start.rows.ids, vocabulary_of(ratings, 0).ids)
-        and np.array_equal(start.cols.ids, vocabulary_of(ratings, 1).ids)
+        and np.array_equal(start.rows.ids, ratings.ids(0))
+        and np.array_equal(start.cols.ids, ratings.ids(1))
         and _same_entries(start.seen, ratings)
         and _same_entries(start.held_out, held_out)
         and x0 is not None
@@ -226,8 +226,8 @@ def _model_at(
     return LowRankModel(
         loss=objective.loss.plain,
         mean=objective.mean,
-        rows=vocabulary_of(ratings, 0),
-        cols=vocabulary_of(ratings, 1),
+        rows=Vocabulary(ratings.ids(0)),
+        cols=Vocabulary(ratings.ids(1)),
         row_factors=np.ascontiguousarray(U),
         col_factors=np.ascontiguousarray(V),
         row_bias=row_bias,
@@ -247,13 +247,11 @@ def _split_like(
 
     An entry that it was fitted to would say nothing about the error on other entries.
     """
-    rows = start.rows.positions(vocabulary_of(ratings, 0).ids)[ratings.rows].astype(np.int64)
-    cols = start.cols.positions(vocabulary_of(ratings, 1).ids)[ratings.cols]
+    rows, cols = start.positions(ratings)
     known = (rows != UNKNOWN) & (cols != UNKNOWN)
-    cells = np.where(known, rows * len(start.cols) + cols, UNKNOWN)
+    places = np.where(known, rows * len(start.cols) + cols, UNKNOWN)
     fitted, held = (
-        np.isin(cells, [] if old is None else old.rows.astype(np.int64) * old.shape[1] + old.cols)
-        for old in (start.seen, start.held_out)
+        np.isin(places, [] if old is None else cells(old)) for old in (start.seen, start.held_out)
     )
     held |= ratings.drawn(share, ~fitted & ~held, random_state)
     known, kept = (ratings.total(int(np.count_nonzero(flags))) for flags in (fitted, ~held))
@@ -276,7 +274,7 @@ def _start_at(model: LowRankModel, objective: LowRankObjective, config: FitConfi
         (0, P, model.rows, model.row_factors, model.row_bias),
         (1, Q, model.cols, model.col_factors, model.col_bias),
     ):
-        ids = vocabulary_of(objective.ratings, which).ids
+        ids = objective.ratings.ids(which)
         there = vocabulary.positions(ids[objective.items] if which else ids)
         known = there != UNKNOWN
         own[known, :common] = factors[there[known], :common]

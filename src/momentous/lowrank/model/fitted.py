@@ -36,7 +36,6 @@ from momentous.lowrank.solvers.certificate import Certificate, certify
 from momentous.lowrank.solvers.fit import FitRun
 
 Unknown = Literal["mean", "nan", "error"]
-BLOCK = 1 << 20  # predictions that are held at a time
 NEWTON_STEPS = 50  # of rows that are folded in; convex and damped by the ridge, a few are enough
 
 
@@ -85,6 +84,11 @@ class LowRankModel:
             f"<LowRankModel {self.loss}, rank {self.rank}, {len(self.rows):,} x "
             f"{len(self.cols):,}, of {self.seen.nnz:,} entries>"
         )
+
+    def positions(self, ratings: Ratings) -> tuple[Positions, Positions]:
+        """The row and the column here of each of these entries, -1 where they are not known."""
+        rows, cols = self.rows.positions(ratings.ids(0)), self.cols.positions(ratings.ids(1))
+        return rows[ratings.rows], cols[ratings.cols]
 
     # --- predictions ------------------------------------------------------------------------------
 
@@ -154,13 +158,8 @@ class LowRankModel:
 
     def training_error(self) -> float:
         """The loss's error (root mean square error, mean log loss, ...) for the entries seen."""
-        rows, cols, values, total = self.seen.rows, self.seen.cols, self.seen.by_row.values, 0.0
-        loss = self.loss.of(values)
-        for begin in range(0, rows.size, BLOCK):
-            block = slice(begin, begin + BLOCK)
-            scores = self.scores_at(rows[block], cols[block]).astype(np.float64)
-            total += float(np.sum(loss.error(scores, values[block], self.value_range)))
-        return loss.error_of_mean(total / self.seen.weight)
+        objective, x = self.problem()
+        return objective.error(x, objective.ratings, self.value_range)
 
     def evaluate(self, ratings: Ratings) -> dict[str, float]:
         """The loss's measures (rmse and mae, log loss and accuracy, ...) for these ratings."""
@@ -215,14 +214,9 @@ class LowRankModel:
         columns = self._columns(allowed, forbidden)
         best, scores = self.best_columns(positions, n, exclude_seen, columns, backend, device)
         answers = self.loss.response(scores, self.value_range)
-        there = best >= 0
-        if there.all():
-            items = self.cols.ids[best]
-            return [Recommended(*both) for both in zip(items, answers, strict=True)]
-        return [
-            Recommended(self.cols.ids[own[has]], answer[has])
-            for own, answer, has in zip(best, answers, there, strict=True)
-        ]
+        counts = np.count_nonzero(best >= 0, axis=1)
+        each = zip(self.cols.ids[best], answers, counts, strict=True)
+        return [Recommended(items[:count], answer[:count]) for items, answer, count in each]
 
     def best_columns(
         self,
@@ -322,7 +316,7 @@ class LowRankModel:
         self.loss.check(new)
         # A row of the matrix without entries says nothing about the user of that id.
         given = np.flatnonzero(np.diff(new.by_row.starts))
-        ids, col_ids = (vocabulary_of(new, side).ids for side in (0, 1))
+        ids, col_ids = new.ids(0), new.ids(1)
         rows, cols = self.rows.extended(ids[given]), self.cols.positions(col_ids)
         where = np.full(len(ids), UNKNOWN)
         where[given] = rows.positions(ids[given])
@@ -452,9 +446,10 @@ def _refuse_unknown(
         )
 
 
-def vocabulary_of(ratings: Ratings, side: int) -> Vocabulary:
-    """The ids of the rows (0) or columns (1)."""
-    return Vocabulary((ratings.row_ids, ratings.col_ids)[side], ratings.shape[side])
+def cells(ratings: Ratings) -> NDArray[np.int64]:
+    """One number for each entry: where its pair is in the matrix, row by row."""
+    numbers: NDArray[np.int64] = ratings.rows.astype(np.int64) * ratings.shape[1] + ratings.cols
+    return numbers
 
 
 def of_rows(storage: Compressed, rows: Positions) -> Compressed:

@@ -10,7 +10,9 @@ from momentous.lowrank.backends import Backend
 from momentous.lowrank.checks import check_number
 from momentous.lowrank.data.ratings import Ratings
 from momentous.lowrank.data.vocabulary import UNKNOWN, Positions
-from momentous.lowrank.model.fitted import BLOCK, LowRankModel, of_rows, vocabulary_of
+from momentous.lowrank.model.fitted import LowRankModel, cells, of_rows
+
+SCORES = 1 << 20  # that are held at a time
 
 
 class RankingMetrics(NamedTuple):
@@ -98,18 +100,16 @@ def _relevant(
     model: LowRankModel, held_out: Ratings, least: float | None
 ) -> tuple[Positions, Positions]:
     """The positions of what should be recommended: known rows, and columns that may be unknown."""
-    rows = model.rows.positions(vocabulary_of(held_out, 0).ids)[held_out.rows]
-    cols = model.cols.positions(vocabulary_of(held_out, 1).ids)[held_out.cols]
+    rows, cols = model.positions(held_out)
     if least is None and model.loss.labels:
         least = 1.0
     chosen = rows != UNKNOWN
     if least is not None:
         chosen &= held_out.values >= least
-    width = len(model.cols)
+    places = np.where(cols == UNKNOWN, UNKNOWN, rows * len(model.cols) + cols)
     for old in (model.seen, model.held_out):
         if old is not None:
-            cells = np.where(cols == UNKNOWN, UNKNOWN, rows.astype(np.int64) * width + cols)
-            chosen &= ~np.isin(cells, old.rows.astype(np.int64) * width + old.cols)
+            chosen &= ~np.isin(places, cells(old))
     return rows[chosen], cols[chosen]
 
 
@@ -121,7 +121,7 @@ def _auc(model: LowRankModel, users: Positions, own: Positions, cols: Positions)
     order = np.argsort(own, kind="stable")
     cols, starts = cols[order], np.searchsorted(own[order], np.arange(len(users) + 1))
     areas = []
-    length = max(1, BLOCK // len(model.cols))
+    length = max(1, SCORES // len(model.cols))
     for begin in range(0, len(users), length):
         part = users[begin : begin + length]
         scores = model.row_factors[part] @ model.col_factors.T + model.col_bias

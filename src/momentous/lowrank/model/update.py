@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from momentous.lowrank.backends import Backend
 from momentous.lowrank.data.ratings import Ratings
 from momentous.lowrank.data.vocabulary import Positions, Vocabulary
-from momentous.lowrank.model.fitted import LowRankModel, vocabulary_of
+from momentous.lowrank.model.fitted import LowRankModel
 
 
 def updated(
@@ -43,14 +43,6 @@ def updated(
 
 def _extend(known: Vocabulary, new: Ratings, side: int) -> tuple[Vocabulary, Positions]:
     """The ids with those of the new entries, and where each new entry stands among them."""
-    ids = vocabulary_of(new, side).ids[(new.rows, new.cols)[side]]
+    ids = new.ids(side)[(new.rows, new.cols)[side]]
     extended = known.extended(ids)
     return extended, extended.positions(ids)
-
-
-def objective_at(
-    model: LowRankModel, backend: str | Backend = "auto", device: str = "cpu"
-) -> float:
-    """What a fit minimises, at the model, of the entries it has seen."""
-    problem, x = model.problem(backend, device)
-    return float(problem.value(x, balance=0.0))

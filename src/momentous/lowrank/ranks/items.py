@@ -23,10 +23,10 @@ NUMBERS_PER_MESSAGE = 1 << 25  # of the items' systems, which are added up over 
 class SpreadItems(Side):
     """The entries of all ranks by item: each rank sums over its own, and has a share of the items.
 
-    In a `RowStep` for them, weights are those of the share, and ``current`` is of all items.  For
-    exact solutions the sums travel that make an item's system; for conjugate gradients the products
-    of the systems with the directions of each step.  What goes over ranks, and all small systems,
-    are NumPy arrays.
+    In a `RowStep` for them, weights are those of the share, as a NumPy array, and ``current`` is of
+    all items.  For exact solutions the sums travel that make an item's system; for conjugate
+    gradients the products of the systems with the directions of each step.  What goes over ranks,
+    and all small systems and solutions, are NumPy arrays.
 
     Parameters
     ----------
@@ -45,8 +45,8 @@ class SpreadItems(Side):
         weights: Floats,
         counts: AnyArray,
     ):
+        super().__init__(own.groups, own.loss)
         self.own, self.backend, self.ranks, self._counts = own, backend, ranks, counts
-        self.groups, self.loss, self.threads = own.groups, own.loss, own.threads
         self.count = own.groups.starts.size - 1
         # So much of the penalty stands beside the sums of one rank.
         self.weights_per_rank = self._everywhere(weights)
@@ -75,11 +75,6 @@ class SpreadItems(Side):
 
     # --- systems travel ---------------------------------------------------------------------------
 
-    def solve_rows(self, step: RowStep) -> tuple[Floats, float]:
-        here = step._replace(weights=self.backend.to_host(step.weights))
-        found, value = super().solve_rows(here)
-        return self.backend.xp.asarray(found), value
-
     def lines(self, step: RowStep) -> Iterator[tuple[slice[int, int], Floats, float]]:
         block, (rows, width) = self.ranks.block(self.count), step.weights.shape
         length = max(1, NUMBERS_PER_MESSAGE // (numbers_per_row(width) * self.ranks.size))
@@ -105,16 +100,9 @@ class SpreadItems(Side):
         return lines.reshape(-1, lines.shape[2]), losses
 
     def solve_lines(self, lines: Floats, penalty: Matrix, before: Matrix) -> tuple[Matrix, float]:
-        quadratic = self.loss.quadratic
-        found = self.backend.solve_lines(lines, penalty, before, quadratic=quadratic)
-        return super().solve_lines(lines, penalty, before) if found is None else found
+        return self.backend.solve_lines(lines, penalty, before, quadratic=self.loss.quadratic)
 
     # --- products travel: what `Side.improve_rows` asks for ---------------------------------------
-
-    def improve_rows(self, step: RowStep, squares: Matrix, steps: int) -> tuple[Floats, float]:
-        here = step._replace(weights=self.backend.to_host(step.weights))
-        found, value = super().improve_rows(here, squares, steps)
-        return self.backend.xp.asarray(found), value
 
     def row_slopes(self, step: RowStep) -> RowSlopes:
         own = self.own.row_slopes(step)
@@ -145,13 +133,3 @@ class SpreadItems(Side):
         moves = furthest_moves(groups, to_host(features), self._everywhere(change))
         reach: AnyArray = self.ranks.all_reduce(moves, "max")[self.ranks.share(self.count)]
         return reach
-
-    # --- passes, over this rank's entries ---------------------------------------------------------
-
-    def value(self, left: Floats, right: Floats) -> float:
-        return self.own.value(left, right)
-
-    def add_gradient(
-        self, left: Floats, right: Floats, scale: float, own: Floats, far: Floats
-    ) -> float:
-        return self.own.add_gradient(left, right, scale, own, far)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from momentous.distributed import Ranks
 from momentous.io.types import AnyArray
 from momentous.lowrank.data.draws import keys_of, mix
-from momentous.lowrank.data.ratings import Compressed, IdPair, Ratings, Rng
+from momentous.lowrank.data.ratings import Compressed, Ratings, Rng
 
 
 class Totals(NamedTuple):
@@ -39,18 +39,12 @@ class RankRatings(Ratings):
     """
 
     def __init__(self, own: Ratings, ranks: Ranks):
-        row_ids = np.arange(own.shape[0]) if own.row_ids is None else own.row_ids
-        self._fill_rank(own.shape, own.by_row, (row_ids, own.col_ids), ranks)
-
-    def _fill_rank(
-        self, shape: tuple[int, int], storage: Compressed, names: IdPair, ranks: Ranks
-    ) -> None:
-        self._take(shape, storage, names)
-        self.ranks = ranks
+        self._take(own.shape, own.by_row, (own.ids(0), own.col_ids))
+        self.ranks, shape = ranks, own.shape
         values, weights = self.values.astype(np.float64, copy=False), self.weights
         weights = np.ones(1) if weights is None else weights.astype(np.float64)
-        own = [values.size, shape[0], (weights * values).sum(), self.weight]
-        sums = ranks.all_reduce(np.array(own, np.float64))
+        here = [values.size, shape[0], (weights * values).sum(), self.weight]
+        sums = ranks.all_reduce(np.array(here, np.float64))
         nnz, rows, weight = int(sums[0]), int(sums[1]), float(sums[3])
         if not nnz:
             raise ValueError("there are no ratings on any rank: at least one entry is needed")
@@ -66,17 +60,8 @@ class RankRatings(Ratings):
         """This rank's part of ratings that every rank has."""
         return cls(ratings.of_users(lambda ids: owners(ids, ranks.size) == ranks.rank), ranks)
 
-    @classmethod
-    def of_storage(
-        cls, shape: tuple[int, int], storage: Compressed, ids: IdPair, ranks: Ranks
-    ) -> RankRatings:
-        """From entries that are in order already; there may be none on this rank."""
-        made = object.__new__(cls)
-        made._fill_rank(shape, storage, ids, ranks)
-        return made
-
     def _like(self, storage: Compressed) -> RankRatings:
-        return self.of_storage(self.shape, storage, (self.row_ids, self.col_ids), self.ranks)
+        return RankRatings(super()._like(storage), self.ranks)
 
     @property
     def whole(self) -> Totals:

@@ -28,8 +28,7 @@ def read_on_ranks(
     own = read_ratings(
         source, **reading | {"users": lambda ids: owners(ids, ranks.size) == ranks.rank}
     )
-    items = np.arange(own.shape[1]) if own.col_ids is None else own.col_ids
-    if len(set(ranks.gather_text(sha256(items.tobytes()).hexdigest()))) > 1:
+    if len(set(ranks.gather_text(sha256(own.ids(1).tobytes()).hexdigest()))) > 1:
         raise ValueError(
             f"the ranks have read different items from {source}: all ranks need the same files; "
             "write what a random query returns to a file first"

@@ -62,6 +62,7 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.sparse.linalg import LinearOperator, cg
 
+from momentous.lowrank.backends import Backend
 from momentous.lowrank.checks import check_number
 from momentous.lowrank.data.ratings import Floats
 from momentous.lowrank.objective import LowRankObjective
@@ -79,11 +80,13 @@ DENSE = 1 << 18  # cells of A up to which its norm is computed by an SVD
 BALANCING = 3000  # steps, at most, of the conjugate gradients that make sums of the residual 0
 LEFT_OVER = 1e-9  # of the sum of all |residuals|: the largest sum of one row that counts as 0
 FAINT = 1e-7  # singular values of a factor, relative to the largest, that are left to A22
+UNKNOWN_SIZE = 0.9  # of A22, as far as the choice of what is left to it knows
 # What rounding may add to a norm, and to the gap, relatively: some 1e3 units of double precision.
 ROUNDING = 2e-13
 EXACT = 1e-13  # of the losses of zero parameters: less is an objective of rounding alone
 ENTRIES_OF_ZERO = 1 << 16  # that are looked at for these losses, at least, if there are so many
-BLOCK = 1 << 14  # entries whose conjugates are computed at a time: they fit a cache
+BLOCK = 1 << 14  # entries whose conjugates are computed at a time: they fit a cache ...
+DEVICE_BLOCK = 1 << 24  # ... and on a GPU, whose memory they leave to others
 TINY = 1e-300
 
 
@@ -220,23 +223,24 @@ class _Pairs(NamedTuple):
 class Dual:
     """Y = S - dense_weight left right' at a point, as the matrix A, and the bounds it gives.
 
-    On many ranks the rows of S, and vectors of that side, are this rank's; vectors of columns are
-    whole on every rank.
+    Arrays are those of the backend, and NumPy's functions pass CuPy's on.  On many ranks the rows
+    of S, and vectors of that side, are this rank's; vectors of columns are whole on every rank.
     """
 
     def __init__(self, objective: LowRankObjective, x: Floats):
         self.objective, self.summed = objective, objective.ranks.all_reduce
-        penalty, r = objective.penalty, objective.rank
-        P, Q = (side.astype(np.float64) for side in objective.factors(x))
+        penalty, r, self.xp = objective.penalty, objective.rank, objective.backend.xp
+        asarray, (P, Q) = self.xp.asarray, objective.split(x)
+        P, Q = (side.astype(np.float64) for side in (P, objective.gathered(Q)))
         self.U, self.V, self.bias_columns = P[:, :r], Q[:, :r], (P[:, r:], Q[:, r:])
         self.sides = [objective.side(which) for which in (0, 1)]
         self.counts = self.sides[0].counts, self.summed(self.sides[1].counts)
         amounts = objective.own_counts(0), self.summed(objective.own_counts(1))
-        weights = [penalty.weights(one, r, of_rows=not k) for k, one in enumerate(amounts)]
+        weights = [asarray(penalty.weights(n, r, of_rows=not k)) for k, n in enumerate(amounts)]
         self.roots = [np.sqrt(one[:, :1]) for one in weights]
         self.biases = [one[:, -1] for one in weights] if penalty.biases else []
 
-        row_ones, col_ones = (np.ones((len(side), 1)) for side in (P, Q))
+        row_ones, col_ones = (self.xp.ones((len(side), 1)) for side in (P, Q))
         offsets = [col_ones, Q[:, r:]] if penalty.biases else [0.0 * col_ones]
         self.left, self.right = np.hstack([P, row_ones]), np.hstack([self.V, *offsets])
         self.right[:, -1] += objective.mean
@@ -252,7 +256,7 @@ class Dual:
         self.value = all_losses + self.penalty
         # An exact fit has a value of rounding alone: that of a slope is relative to the mean.
         some = self.values[:: max(1, len(self.values) // ENTRIES_OF_ZERO)]
-        zero = objective.loss.entries(np.array(objective.mean), some)[0]
+        zero = objective.loss.entries(asarray(objective.mean), some)[0]
         of_mean = objective.weight * (EXACT * objective.mean) ** 2
         share = len(self.values) / max(1, len(some))
         self.negligible = EXACT * self.total(share * np.sum(zero)) + of_mean
@@ -265,10 +269,10 @@ class Dual:
         self.reach, self.balanced = 0.0, True
         self._plain: Product | None = None  # with Y before its projection, where there is one
         if penalty.biases and penalty.bias_ridge == 0.0:
-            largest = self.objective.ranks.sum(float(np.max(np.abs(P[:, r:]), initial=0.0)))
+            largest = self.objective.ranks.sum(_largest(P[:, r:]))
             low, high = objective.ratings.whole.value_range
             spread = max(abs(low - objective.mean), abs(high - objective.mean))
-            self.reach = 2.0 * (largest + float(np.max(np.abs(Q[:, r:]), initial=0.0)) + spread)
+            self.reach = 2.0 * (largest + _largest(Q[:, r:]) + spread)
             self._plain = self._product_with(0, self.y)
             self._project(both=penalty.row_biases)
         self._times, self._back = map(self._product_with, (0, 1), self.data)
@@ -288,8 +292,9 @@ class Dual:
             return -math.inf
         sums = self.sums
         conjugate, conjugates = self.objective.loss.conjugate, 0.0
-        for begin in range(0, len(self.y), BLOCK):
-            part = slice(begin, begin + BLOCK)
+        length = BLOCK if self.xp is np else DEVICE_BLOCK
+        for begin in range(0, len(self.y), length):
+            part = slice(begin, begin + length)
             conjugates += float(np.sum(conjugate(s * self.y[part], self.values[part])))
         value = -self.objective.ranks.sum(conjugates)
         value -= 0.5 * s * s * self.dense * self.unseen
@@ -312,37 +317,39 @@ class Dual:
             )
         ones = np.ones_like(self.y)
         seen, seen_back = (self._product_with(which, ones) for which in (0, 1))
-        rows, cols = (np.maximum(one, 1.0)[:, None] for one in self.counts)
+        asarray, to_host = self.xp.asarray, self.objective.backend.to_host
+        diagonal = np.maximum(self.counts[1], 1.0)
+        rows, cols = asarray(np.maximum(self.counts[0], 1.0))[:, None], asarray(diagonal)[:, None]
 
         def without_rows(b: Matrix) -> Matrix:
-            b = b.reshape(-1, 1)
-            return (cols * b - (seen_back(seen(b) / rows) if both else 0.0))[:, 0]
+            b = asarray(b).reshape(-1, 1)
+            system = cols * b - (seen_back(seen(b) / rows) if both else 0.0)
+            return np.asarray(to_host(system[:, 0]))
 
         shape = (len(cols), len(cols))
         system = LinearOperator(shape, without_rows, dtype=np.float64)
-        scale = LinearOperator(shape, lambda b: b / cols[:, 0], dtype=np.float64)
+        scale = LinearOperator(shape, lambda b: b / diagonal, dtype=np.float64)
         # The system is singular: a right side of rounding alone must not be divided by rounding.
         floor = 1e-15 * math.sqrt(self.total(self.y**2) * float(np.max(cols)))
 
         def sums() -> list[Matrix]:
             return [
-                self._product_with(which, self.data[which])(np.ones((size, 1)))
+                self._product_with(which, self.data[which])(self.xp.ones((size, 1)))
                 for which, size in enumerate((len(cols), len(rows)))
             ]
 
         for _ in range(2):  # the second one for what rounding leaves over
             own, rest = sums()
             rest = rest - (seen_back(own / rows) if both else 0.0)
-            b = cg(system, rest[:, 0], rtol=1e-12, atol=floor, maxiter=BALANCING, M=scale)[0]
-            b = b[:, None]
+            side = to_host(rest[:, 0])
+            b = cg(system, side, rtol=1e-12, atol=floor, maxiter=BALANCING, M=scale)[0]
+            b = asarray(b)[:, None]
             a = (own - seen(b)) / rows if both else np.zeros_like(own)
             for which, (mine, theirs) in enumerate(((a, b), (b, a))):
-                side = self.sides[which]
-                others = self.objective.backend.to_host(side.groups.others)
-                self.data[which] = (
-                    self.data[which] - np.repeat(mine[:, 0], side.counts) - theirs[others, 0]
-                )
-        left = [float(np.max(np.abs(one), initial=0.0)) for one in sums()]
+                entries = self.sides[which]
+                shares = mine[entries.owners, 0] + theirs[entries.groups.others, 0]
+                self.data[which] = self.data[which] - shares
+        left = [_largest(one) for one in sums()]
         largest = max(left[1], self.objective.ranks.sum(left[0]) if both else 0.0)
         self.balanced = largest <= LEFT_OVER * self.total(np.abs(self.y))
         self.y = self.data[0]
@@ -355,7 +362,8 @@ class Dual:
         out: Matrix = self._times(b)
         if self.dense:
             out -= self.dense * (self.left @ (self.right.T @ b))
-        return out / self.roots[0]
+        out /= self.roots[0]
+        return out
 
     def back(self, a: Matrix) -> Matrix:
         """A' a."""
@@ -363,7 +371,8 @@ class Dual:
         out: Matrix = self._back(a)
         if self.dense:
             out -= self.dense * (self.right @ self.summed(self.left.T @ a))
-        return out / self.roots[1]
+        out /= self.roots[1]
+        return out
 
     def images(self, left: Matrix, right: Matrix) -> tuple[Matrix, Matrix]:
         """(A right, A' left); the sums of Y over columns and rows come with them."""
@@ -400,19 +409,25 @@ class Dual:
             above = self.summed(np.einsum("ik,ik->k", a, self._plain(b))) - 1.0
             left = above > ROUNDING
             a, b, above = a[:, left], b[:, left], above[left]
+        to_host = self.objective.backend.to_host
         if not above.size:
-            return Escape(a, b), 0.0
+            return Escape(to_host(a), to_host(b)), 0.0
         c = self.curvatures(a, b)
         steps = np.sqrt(above / (above.size * c))
-        return Escape(a * steps, b * steps), float(np.max(0.5 * above**2 / c))
+        escape = Escape(to_host(a * steps), to_host(b * steps))
+        return escape, float((0.5 * above**2 / c).max())
 
 
 def _norm(dual: Dual, enough: float, steps: int, seed: int) -> tuple[float, _Pairs]:
     """An upper bound of |A|, and the Ritz vectors of A22."""
     summed = dual.summed
-    left = _orthonormal(dual.U * dual.roots[0], summed)
-    right = _orthonormal(dual.V * dual.roots[1], np.asarray)
+    U, V = dual.U * dual.roots[0], dual.V * dual.roots[1]
+    left, right = _orthonormal(U, summed), _orthonormal(V, _same)
+    a, _, b = np.linalg.svd(summed(left.T @ U) @ (V.T @ right), full_matrices=False)
+    left, right = left @ a, right @ b.T
     of_right, of_left = dual.images(left, right)
+    kept = _settled(dual, (left, right), (of_right, of_left), 1.0 + 0.3 * enough)
+    left, right, of_right, of_left = (one[:, kept] for one in (left, right, of_right, of_left))
     A11 = summed(left.T @ of_right)
     of_right -= left @ A11
     of_left -= right @ A11.T
@@ -436,7 +451,8 @@ def _norm(dual: Dual, enough: float, steps: int, seed: int) -> tuple[float, _Pai
 
     shape = len(dual.U), len(dual.V)
     if dual.objective.ranks.size == 1 and shape[0] * shape[1] <= DENSE:
-        a, sizes, b = np.linalg.svd(times(np.eye(shape[1]) - right @ right.T), full_matrices=False)
+        outside = dual.xp.eye(shape[1]) - right @ right.T
+        a, sizes, b = np.linalg.svd(times(outside), full_matrices=False)
         count = int(np.count_nonzero(sizes > 1.0 + ROUNDING))
         return whole(float(sizes[0])), _Pairs(a[:, :count], sizes[:count], b[:count].T)
 
@@ -446,31 +462,57 @@ def _norm(dual: Dual, enough: float, steps: int, seed: int) -> tuple[float, _Pai
             return True
         return whole(high) - 1.0 <= max(enough, SLACK * (known - 1.0))
 
-    start = np.random.default_rng(seed).standard_normal((shape[1], RUNS))
+    start = dual.xp.asarray(np.random.default_rng(seed).standard_normal((shape[1], RUNS)))
     start -= right @ (right.T @ start)
-    high, pairs = _bidiagonalise(times, back, start, summed, steps, is_enough)
+    backend = dual.objective.backend
+    high, pairs = _bidiagonalise(times, back, start, summed, backend, steps, is_enough)
     return whole(high), pairs
 
 
+def _settled(
+    dual: Dual, sides: tuple[Matrix, Matrix], images: tuple[Matrix, Matrix], enough: float
+) -> NDArray[np.intp]:
+    """The directions of the factors with which the bound of sigma is least, or as many as leave it
+    below what is enough: the others are left to A22.
+
+    At a stationary point A v = u and A'u = v for all.  A also leads out of the span of columns that
+    are vanishing, or that rounding alone has made, but hardly makes them longer.
+    """
+    to_host = dual.objective.backend.to_host
+    sizes = np.einsum("ik,ik->k", sides[0], images[0])
+    left, right = (np.einsum("ik,ik->k", one, one) for one in images)
+    left, sizes = to_host(dual.summed(np.stack([left, sizes])))
+    errors = np.maximum(np.maximum(left, to_host(right)) - sizes**2, 0.0)
+    order = np.argsort(errors, kind="stable")
+    corner = np.sqrt(np.concatenate([[0.0], np.cumsum(errors[order])]))
+    outside = np.maximum.accumulate(np.append(sizes[order], UNKNOWN_SIZE)[::-1])[::-1]
+    bound = 0.5 * (1.0 + outside + np.hypot(1.0 - outside, 2.0 * corner))
+    return order[: int(np.flatnonzero(bound <= max(float(bound.min()), enough))[-1])]
+
+
 def _bidiagonalise(
-    times: Product, back: Product, v: Matrix, summed: Product, steps: int,
+    times: Product, back: Product, v: Matrix, summed: Product, backend: Backend, steps: int,
     is_enough: Callable[[float, float], bool],
 ) -> tuple[float, _Pairs]:  # fmt: skip
     """Golub and Kahan's bidiagonalisation from each column of v, all of them in the same products
     and orthogonalised in full; |A22| <= the bound."""
     n, runs = v.shape
     log_delta = math.log(FAILURE) / runs - 0.5 * math.log(2.0 * n / math.pi)
-    rights, lefts = _Basis(np.asarray), _Basis(summed)
+    rights, lefts = _Basis(_same), _Basis(summed)
     v = v / np.maximum(np.linalg.norm(v, axis=0), TINY)
     alphas, betas = np.zeros((0, runs)), np.zeros((0, runs))
     for k in range(min(steps, n)):
         rights.add(v)
         u = lefts.without(times(v))
-        alphas = np.vstack([alphas, np.sqrt(summed(np.einsum("ib,ib->b", u, u)))])
-        u /= np.maximum(alphas[-1], TINY)
+        alpha = np.sqrt(summed(np.einsum("ib,ib->b", u, u)))
+        u /= np.maximum(alpha, TINY)
         lefts.add(u)
         w = rights.without(back(u))
-        betas = np.vstack([betas, np.linalg.norm(w, axis=0)])
+        beta = np.linalg.norm(w, axis=0)
+        alphas, betas = (
+            np.vstack([before, backend.to_host(now)])
+            for before, now in ((alphas, alpha), (betas, beta))
+        )
         ended = np.minimum(alphas[-1], betas[-1]) <= 1e-13 * alphas.max(axis=0)
         if ended.any() or (k + 1) % LOOK_EVERY == 0 or k + 1 == min(steps, n):
             sizes = [_singular_values(*one) for one in zip(alphas.T, betas.T, strict=True)]
@@ -482,9 +524,10 @@ def _bidiagonalise(
             high = max(_bound(*one, log_delta) for one in given)
             if is_enough(low, high):
                 break
-        v = w / betas[-1]
+        v = w / beta
     if not low > 1.0 + ROUNDING:
-        return high, _Pairs(u[:, :0], np.empty(0), v[:, :0])
+        return high, _Pairs(u[:, :0], alpha[:0], v[:, :0])
+    alphas, betas = map(backend.xp.asarray, (alphas, betas))
     images = alphas.T[:, :, None] * lefts.vectors
     images[:, 1:] += betas[:-1].T[:, :, None] * lefts.vectors[:, :-1]
     vectors, images = (one.reshape(-1, one.shape[2]).T for one in (rights.vectors, images))
@@ -495,18 +538,20 @@ class _Basis:
     """Orthonormal vectors of each run, in memory that doubles."""
 
     def __init__(self, summed: Product):
-        self.summed, self.count, self.memory = summed, 0, np.empty((0, 0, 0))
+        self.summed, self.count = summed, 0
+        self.memory: Any = None
 
     @property
     def vectors(self) -> Matrix:
         """(runs, vectors, numbers)."""
-        return self.memory[:, : self.count]
+        vectors: Matrix = self.memory[:, : self.count]
+        return vectors
 
     def add(self, columns: Matrix) -> None:
         """One more for each run."""
-        if self.count == self.memory.shape[1]:
+        if self.memory is None or self.count == self.memory.shape[1]:
             n, runs = columns.shape
-            grown = np.empty((runs, max(8, 2 * self.count), n))
+            grown = np.empty_like(columns, shape=(runs, max(8, 2 * self.count), n))
             if self.count:
                 grown[:, : self.count] = self.memory
             self.memory = grown
@@ -565,3 +610,11 @@ def _orthonormal(factor: Matrix, summed: Product) -> Matrix:
 
 def _norm_of_gram(gram: Matrix) -> float:
     return math.sqrt(max(float(np.linalg.eigvalsh(gram)[-1]), 0.0)) if gram.size else 0.0
+
+
+def _largest(numbers: Matrix) -> float:
+    return float(np.abs(numbers).max()) if numbers.size else 0.0
+
+
+def _same(array: Matrix) -> Matrix:
+    return array

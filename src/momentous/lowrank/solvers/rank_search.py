@@ -86,20 +86,23 @@ def without_surplus(objective: LowRankObjective, x: Floats) -> tuple[LowRankObje
     the column goes.
     """
     dual = Dual(objective, x)
-    U, V = objective.balanced(dual.U * dual.roots[0], dual.V * dual.roots[1])
+    asarray, to_host = dual.xp.asarray, objective.backend.to_host
+    roots = [to_host(one) for one in dual.roots]
+    U, V = objective.balanced(to_host(dual.U) * roots[0], to_host(dual.V) * roots[1])
     sizes = np.einsum("jk,jk->k", V, V)
     if not sizes[0] > 0.0:
         return objective, x
-    a, b = (side / np.sqrt(np.maximum(sizes, 1e-300)) for side in (U, V))
+    a, b = (asarray(side / np.sqrt(np.maximum(sizes, 1e-300))) for side in (U, V))
     slopes = dual.summed(np.einsum("ik,ik->k", a, dual.times(b))) - 1.0
-    best = sizes + slopes / dual.curvatures(a / dual.roots[0], b / dual.roots[1])
+    steps = slopes / dual.curvatures(a / dual.roots[0], b / dual.roots[1])
+    best = sizes + to_host(steps)
     # A slope that overflows says nothing: its column stays.
     kept = ((best > 0.0) | ~np.isfinite(best)) & (sizes > FAINT * sizes[0])
     if not kept.any():
         kept[0], U, V = True, 0.0 * U, 0.0 * V
     P, Q = (
-        np.hstack([side[:, kept] / root, rest])
-        for side, root, rest in zip((U, V), dual.roots, dual.bias_columns, strict=True)
+        np.hstack([side[:, kept] / root, to_host(rest)])
+        for side, root, rest in zip((U, V), roots, dual.bias_columns, strict=True)
     )
     smaller = objective.with_rank(int(np.count_nonzero(kept)))
     return smaller, _point(smaller, P, Q)

@@ -142,27 +142,21 @@ class Sweep:
         side for it.
         """
         objective = self.objective
-        if self._exact:
-            own, before = self._own_and_other(state)
-            other, least = self.objective.half_sweep(1 - self.side, before, own)
-            value = least / objective.weight + objective.penalty_of(own, self.side)
-            both = self._rescale(*self._in_order(own, other))
-            rescaled = both[1 - self.side]
-            current = None if self._one_sided else both[self.side]
-            image, _ = objective.half_sweep(self.side, current, rescaled, with_value=False)
-            self._last = _Round(state, other, rescaled, image)
-            if self._one_sided:
-                return image, value
-            return objective.join(*self._in_order(image, rescaled)), value
-        own, before = self._in_order(*objective.split(state))
-        value = objective.penalty_of(own, self.side) + objective.penalty_of(before, 1 - self.side)
-        other, losses = objective.half_sweep(1 - self.side, before, own, steps=self.steps)
+        own, before = self._own_and_other(state)
+        other, value = objective.half_sweep(1 - self.side, before, own, steps=self.steps)
+        value = value / objective.weight + objective.penalty_of(own, self.side)
+        if before is not None and not self._exact:  # these are the losses before the half step
+            value += objective.penalty_of(before, 1 - self.side)
         both = self._rescale(*self._in_order(own, other))
-        rescaled = both[1 - self.side]
+        rescaled, current = both[1 - self.side], None if self._one_sided else both[self.side]
         image, _ = objective.half_sweep(
-            self.side, both[self.side], rescaled, with_value=False, steps=self.steps
+            self.side, current, rescaled, with_value=False, steps=self.steps
         )
-        return objective.join(*self._in_order(image, rescaled)), value + losses / objective.weight
+        if self._exact:
+            self._last = _Round(state, other, rescaled, image)
+        if self._one_sided:
+            return image, value
+        return objective.join(*self._in_order(image, rescaled)), value
 
     def run(self, x: Floats, **options: Any) -> tuple[Floats, Result]:
         """`momentous.accelerate` from a point: the point after the last sweep, and the result."""
@@ -256,7 +250,8 @@ class _PlainSweep(Sweep):
         (Balanced in between, they would turn under the momentum, which would then lead nowhere.)
         """
         to_host = self.objective.backend.to_host
-        return balanced(*(to_host(side) for side in self.objective.split(self.point(x))))
+        U, V = map(to_host, self.objective.split(self.point(x)))
+        return balanced(U, V)
 
 
 class ALSSweep(_PlainSweep):

@@ -194,11 +194,12 @@ def _slope(
     return g, xp.where((x > lower) & (x < upper), d, 0.0)
 
 
-def _open(xp: Any, d: Array, lower: Array, upper: Array) -> tuple[Array, Array]:
-    """1 where a variable moves with no bound ahead of it."""
-    free = ((d < 0.0) & (lower == -math.inf)) | ((d > 0.0) & (upper == math.inf))
-    free = xp.astype(free, d.dtype)
-    return free, free
+def _far(xp: Any, d: Array, x: Array, lower: Array, upper: Array) -> tuple[Array, Array]:
+    """1 where a variable moves by more than 1, or with no bound ahead, and ends between bounds."""
+    no_bound = ((d < 0.0) & (lower == -math.inf)) | ((d > 0.0) & (upper == math.inf))
+    between = (x + d > lower) & (x + d < upper)
+    far = xp.astype(between & (no_bound | (xp.abs(d) > 1.0)), d.dtype)
+    return far, far
 
 
 def _way(xp: Any, g: Array, x: Array, y: Array) -> tuple[Array, Array]:
@@ -240,12 +241,12 @@ class BoxLine(BentLine):
     @staticmethod
     def from_sample(m: BoxMachine, here: Sample, inverse: Inverse, guess: Any) -> BoxLine:
         """Towards the least value of the model.  Without pairs that is P(x - g): the first trial
-        goes there if every variable that moves has a bound ahead of it."""
+        goes there if each variable arrives at a bound, or moves by at most 1 towards one."""
         box = m.box
         d = model_step(m, here, inverse)
 
         def first_trial() -> Any:
-            far = m.dot(_open, d, box.lower, box.upper) > 0.0
+            far = m.dot(_far, d, here.point, box.lower, box.upper) > 0.0
             return m.where(far, first_guess(m, here), 1.0)
 
         line = Line.along(m, here, d, guess)

@@ -76,8 +76,9 @@ class LBFGS(Rule[LBFGSMemory]):
 
     In a box (``bounds=``) the model of the function is minimised over it, and the search goes along
     the projected ray: see `momentous.methods.classical.box_model`.  Without pairs the first trial
-    is P(x - g) itself, if every variable that moves has a bound ahead of it.  With a simple term
-    (``penalty=``) the model has it, too: see `momentous.methods.classical.prox_model`.
+    is P(x - g) itself, if there each variable arrives at a bound, or moves by at most 1 towards
+    one.  With a simple term (``penalty=``) the model has it, too: see
+    `momentous.methods.classical.prox_model`.
 
     No guarantee for nonconvex functions.  One value and one gradient per trial, seldom more than
     one trial per iteration.

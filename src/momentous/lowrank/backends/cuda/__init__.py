@@ -12,15 +12,13 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import DTypeLike
 
-from momentous.io.optional import require
+from momentous.distributed import Ranks
 from momentous.io.types import AnyArray, FloatClass, Matrix
 from momentous.lowrank.backends.base import Backend, PlainTerms, RowStep, Side, find_backend
 from momentous.lowrank.backends.conjugate import RowSlopes
 from momentous.lowrank.backends.cuda import layout
-from momentous.lowrank.backends.cuda.arrays import Array, cupy
-from momentous.lowrank.backends.cuda.best import best_columns
+from momentous.lowrank.backends.cuda.arrays import Array, cupy, sparse
 from momentous.lowrank.backends.cuda.conjugate import (
-    Passed,
     curved_rows,
     improve_rows,
     pass_products,
@@ -40,23 +38,27 @@ from momentous.lowrank.backends.cuda.launch import (
 )
 from momentous.lowrank.backends.cuda.modules import (
     Module,
+    Products,
     RowKernels,
+    Scores,
     Weights,
     entry_kernels,
+    plain_kernels,
     row_kernels,
     step_kernels,
 )
-from momentous.lowrank.backends.cuda.solve import Range, RowSolver, dense_part, ranges_of
-from momentous.lowrank.backends.cuda.start import truncated_svd
+from momentous.lowrank.backends.cuda.solve import Passed, Range, RowSolver, dense_part, ranges_of
 from momentous.lowrank.backends.device import check_memory, local_gpu, require_gpu
 from momentous.lowrank.backends.sums import DensePart, numbers_per_row
 from momentous.lowrank.data.ratings import Compressed, Floats, Ratings
+from momentous.lowrank.factors import truncated_svd
 from momentous.lowrank.losses import Loss
 
 # In single precision rows are solved as they are where the ridge is above this share of |f_j|^2,
 # on average; below it a row of few entries may be nearly singular, and sums are in double.
 SAFE_RIDGE = 1e-3
-PAIRS = 1 << 22  # entries whose factors are held at a time where certificates predict them
+SCORES = 1 << 28  # that are held at a time, at most, where the best of many are looked for
+PRODUCTS = 8  # that a sparse matrix makes with as many vectors in one pass
 
 
 class CudaBackend(Backend):
@@ -79,7 +81,7 @@ class CudaBackend(Backend):
 
     def solve_lines(
         self, lines: Floats, weights: Matrix, before: Matrix, *, quadratic: bool
-    ) -> tuple[Matrix, float] | None:
+    ) -> tuple[Matrix, float]:
         """On the CPU: each rank has few systems."""
         return find_backend().solve_lines(lines, weights, before, quadratic=quadratic)
 
@@ -111,9 +113,23 @@ class CudaBackend(Backend):
     def weighted_squares(self, weights: Array, factor: Array) -> float:
         return weighted_squares(weights, factor)
 
-    def svd_start(self, ratings: Ratings, rank: int, values: Floats) -> tuple[Array, Array]:
-        found = truncated_svd(ratings, rank, values)
-        return super().svd_start(ratings, rank, values) if found is None else found
+    def svd_start(
+        self, ratings: Ratings, rank: int, values: Floats, ranks: Ranks
+    ) -> tuple[Floats, Floats]:
+        """The products with the matrix are made on the device, all else on the host."""
+        m, n = ratings.shape
+        given = ratings.by_row.starts, ratings.by_row.others, values.astype(np.float64)
+        by_row = Compressed(*map(cupy.asarray, given))
+        by_col = layout.transpose(by_row, n)
+        rows, cols = (
+            sparse.csr_matrix((one.values, one.others, one.starts.astype(np.int32)), shape=shape)
+            for one, shape in ((by_row, (m, n)), (by_col, (n, m)))
+        )
+        times, back = (
+            lambda v, matrix=matrix: cupy.asnumpy(matrix @ cupy.asarray(v))
+            for matrix in (rows, cols)
+        )
+        return truncated_svd(times, back, n, rank, ranks)
 
     def sum_of_errors(
         self,
@@ -123,6 +139,8 @@ class CudaBackend(Backend):
         ratings: Ratings,
         value_range: tuple[float, float],
     ) -> float:
+        if not ratings.nnz:
+            return 0.0
         pairs = self._pairs.get(ratings)
         if pairs is None:
             pairs = self._pairs[ratings] = (
@@ -143,7 +161,27 @@ class CudaBackend(Backend):
     def best_columns(
         self, left: Floats, right: Floats, offsets: Floats, seen: list[Compressed], count: int
     ) -> tuple[Array, Floats]:
-        return best_columns(left, right, offsets, seen, count)
+        dtype, rows, others = left.dtype, len(left), len(right)
+        features, shifts = cupy.asarray(right), cupy.asarray(offsets, dtype)
+        module = plain_kernels(dtype)
+        columns, scores = np.empty((rows, count), np.int64), np.empty((rows, count), dtype)
+        free = cupy.cuda.runtime.memGetInfo()[0] + cupy.get_default_memory_pool().free_bytes()
+        length = max(1, min(SCORES, free // (4 * dtype.itemsize)) // others)
+        for begin in range(0, rows, length):
+            part = slice(begin, min(begin + length, rows))
+            block = cupy.asarray(left[part]) @ features.T
+            block += shifts
+            for known in seen:
+                starts = known.starts[part.start : part.stop + 1]
+                hidden = cupy.asarray(known.others[starts[0] : starts[-1]])
+                launch(module, "hide_seen", 32 * len(block), (
+                    len(block), others, cupy.asarray(starts - starts[0]), hidden, block,
+                ))  # fmt: skip
+            best = cupy.empty((len(block), count), np.int64)
+            found = cupy.empty((len(block), count), dtype)
+            launch(module, "best_columns", 256 * len(block), (others, count, block, best, found))
+            columns[part], scores[part] = cupy.asnumpy(best), cupy.asnumpy(found)
+        return columns, scores
 
     def release_memory(self) -> None:
         cupy.get_default_memory_pool().free_all_blocks()
@@ -176,8 +214,6 @@ class CudaBackend(Backend):
 
 class CudaSide(Side):
     """Entries on the device, cut into chunks that a warp or a block works on."""
-
-    threads = 1
 
     def __init__(self, groups: Compressed, loss: Loss):
         arrays = (groups.starts, groups.others, groups.values)
@@ -356,30 +392,29 @@ class CudaSide(Side):
     # --- certificates -----------------------------------------------------------------------------
 
     @property
-    def values(self) -> Matrix:
-        values: Matrix = cupy.asnumpy(self.groups.values).astype(np.float64)
-        return values
+    def owners(self) -> Array:
+        return layout.owners_of(self.groups.starts, int(self.groups.others.size))
 
-    def predictions(self, left: Matrix, right: Matrix) -> Matrix:
-        groups, out = self.groups, np.empty(int(self.groups.others.size))
-        rows, (left, right) = (
-            cupy.repeat(cupy.arange(len(left)), self.counts.tolist()),
-            (cupy.asarray(left), cupy.asarray(right)),
-        )
-        for begin in range(0, out.size, PAIRS):
-            part = slice(begin, begin + PAIRS)
-            z = cupy.einsum("ij,ij->i", left[rows[part]], right[groups.others[part]])
-            out[part] = cupy.asnumpy(z)
-        return out
+    def predictions(self, left: Array, right: Array) -> Array:
+        rows, others, size = pack_rows(left), pack_rows(right), left.shape[1]
+        nothing = cupy.zeros(self.groups.others.size, np.float64)
+        scores = Scores()
+        return self.pass_chunks(
+            rows, others, size, False, loss=scores, values=nothing, curved=True
+        ).curvatures
 
-    def product_with(self, data: Matrix) -> Callable[[Matrix], Matrix]:
-        sparse = require("cupyx.scipy.sparse", "cuda", "certificates with device='cuda'")
-        groups, numbers = self.groups, cupy.asarray(data)
-
-        def times(v: Matrix) -> Matrix:
-            shape = (groups.starts.size - 1, len(v))
-            matrix = sparse.csr_matrix((numbers, groups.others, groups.starts), shape=shape)
-            product: Matrix = cupy.asnumpy(matrix @ cupy.asarray(v))
-            return product
+    def product_with(self, data: Array) -> Callable[[Array], Array]:
+        def times(v: Array) -> Array:
+            count, size = v.shape
+            wide = cupy.zeros((count, size + -size % PRODUCTS), np.float64)
+            wide[:, :size] = v
+            out = cupy.zeros((int(self.groups.starts.size) - 1, wide.shape[1]), np.float64)
+            for begin in range(0, size, PRODUCTS):
+                some = cupy.ascontiguousarray(wide[:, begin : begin + PRODUCTS])
+                part = cupy.zeros((len(out), PRODUCTS), np.float64)
+                passed = self.pass_chunks(part, some, PRODUCTS, loss=Products(), values=data)
+                self._add_chunks(passed, 1.0, part)
+                out[:, begin : begin + PRODUCTS] = part
+            return out[:, :size]
 
         return times

@@ -4,7 +4,6 @@ kernel over the rows' own vectors."""
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -14,30 +13,15 @@ from momentous.lowrank.backends.conjugate import least_curvature
 from momentous.lowrank.backends.cuda.arrays import Array, cupy
 from momentous.lowrank.backends.cuda.launch import launch, pack_rows, total
 from momentous.lowrank.backends.cuda.modules import Module, UnitWeights, Weights, step_kernels
-from momentous.lowrank.backends.cuda.solve import EntriesOnDevice, dense_part, shorten_steps
-from momentous.lowrank.losses import Loss
+from momentous.lowrank.backends.cuda.solve import (
+    EntriesOnDevice,
+    Passed,
+    dense_part,
+    shorten_steps,
+)
 
 
-class Passed(NamedTuple):
-    """A pass over all entries, chunk by chunk."""
-
-    module: Module
-    gradients: Array  # of the left side
-    losses: Array
-    curvatures: Array  # of each entry, where they were asked for
-    bends: Array  # their sums
-
-
-class PassedOver(EntriesOnDevice, Protocol):
-    """A `CudaSide`, as far as it is used here."""
-
-    def pass_chunks(
-        self, left: Array, right: Array, size: int, with_gradient: bool = True, *,
-        loss: Loss | None = None, values: Array | None = None, curved: bool = False,
-    ) -> Passed: ...  # fmt: skip
-
-
-def pass_slopes(side: PassedOver, step: RowStep) -> Passed:
+def pass_slopes(side: EntriesOnDevice, step: RowStep) -> Passed:
     """Slopes, losses, and curvatures unless all are 1, where the rows are."""
     left, right = step.current, step.features
     if left is None:
@@ -50,14 +34,14 @@ def pass_slopes(side: PassedOver, step: RowStep) -> Passed:
 
 
 def pass_products(
-    side: PassedOver, features: Array, size: int, curvatures: Array | None, directions: Array
+    side: EntriesOnDevice, features: Array, size: int, curvatures: Array | None, directions: Array
 ) -> Passed:
     """``sum_j c_ij (d_i . f_j) f_j`` of each chunk; features and directions are packed."""
     loss = UnitWeights() if curvatures is None else Weights()
     return side.pass_chunks(directions, features, size, loss=loss, values=curvatures)
 
 
-def curved_rows(side: PassedOver, passed: Passed, module: Module) -> Array:
+def curved_rows(side: EntriesOnDevice, passed: Passed, module: Module) -> Array:
     """The sum of the curvatures of each row."""
     if side.loss.unit_curvature:
         return cupy.diff(side.groups.starts).astype(np.float64)
@@ -67,7 +51,7 @@ def curved_rows(side: PassedOver, passed: Passed, module: Module) -> Array:
 
 
 def improve_rows(
-    side: PassedOver, step: RowStep, squares: Matrix, steps: int, sums: FloatClass
+    side: EntriesOnDevice, step: RowStep, squares: Matrix, steps: int, sums: FloatClass
 ) -> tuple[Array, float]:
     """`Side.improve_rows`, for arrays on the device.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +17,7 @@ from momentous.lowrank.losses import Loss
 from momentous.lowrank.losses.base import Numbers, Triple
 from momentous.lowrank.losses.formula import Formula
 
+Entry = Callable[[Numbers, Numbers, tuple[float, ...]], Triple]
 FOLDER = Path(__file__).with_name("kernels")
 TILE = 8
 LARGEST_SIZE = 258  # rank 256, a bias and a constant
@@ -31,24 +33,18 @@ TILE_REGISTERS = 65_000
 PASS_STEPS, PASS_RESIDENT = 4, 8
 
 
-class Weights(Loss):
-    """For sums of products of features: the values are the curvatures."""
-
-    name = "weights"
-
-    @staticmethod
-    def entry(z: Numbers, x: Numbers, parameters: tuple[float, ...]) -> Triple:
-        return 0.0, x * z, x
+def _pass_for(name: str, entry: Entry) -> type[Loss]:
+    """A loss of which a pass over the entries is wanted for its slopes or curvatures."""
+    return type(name, (Loss,), {"name": name, "entry": staticmethod(entry)})
 
 
-class UnitWeights(Loss):
-    """The same where all curvatures are 1."""
-
-    name = "unit weights"
-
-    @staticmethod
-    def entry(z: Numbers, x: Numbers, parameters: tuple[float, ...]) -> Triple:
-        return 0.0, z, 1.0
+# Sums of products of features: with the values as curvatures, and where all of these are 1.
+Weights = _pass_for("weights", lambda z, x, _: (0.0, x * z, x))
+UnitWeights = _pass_for("unit weights", lambda z, x, _: (0.0, z, 1.0))
+# Products with a sparse matrix, whose numbers are the values: the gradient is one.
+Products = _pass_for("products", lambda z, x, _: (0.0, x, 0.0))
+# Predictions: the curvatures.
+Scores = _pass_for("scores", lambda z, x, _: (0.0, 0.0, z))
 
 
 class Module:

@@ -13,7 +13,7 @@ from momentous.lowrank.backends.cuda.arrays import Array, cupy
 from momentous.lowrank.backends.cuda.launch import launch, total, weighted_gram
 from momentous.lowrank.backends.cuda.layout import Chunks
 from momentous.lowrank.backends.cuda.modules import Module, RowKernels
-from momentous.lowrank.backends.sums import DAMPING, LEAST, DensePart
+from momentous.lowrank.backends.sums import DensePart, solve_systems
 from momentous.lowrank.data.ratings import Compressed
 from momentous.lowrank.losses import Loss
 
@@ -62,8 +62,18 @@ def _resident_blocks(kernels: RowKernels, chunks: int) -> int:
     return int(min(processors * max(1, fitting), -(-chunks * 16 // threads)))
 
 
+class Passed(NamedTuple):
+    """A pass over all entries, chunk by chunk."""
+
+    module: Module
+    gradients: Array  # of the left side
+    losses: Array
+    curvatures: Array  # of each entry, where they were asked for
+    bends: Array  # their sums
+
+
 class EntriesOnDevice(Protocol):
-    """A `CudaSide`, as far as it is used here."""
+    """A `CudaSide`, for those whom it calls."""
 
     groups: Compressed
     loss: Loss
@@ -71,6 +81,11 @@ class EntriesOnDevice(Protocol):
     parameters: Array
 
     def ranges(self, kernels: RowKernels, itemsize: int) -> list[Range]: ...
+
+    def pass_chunks(
+        self, left: Array, right: Array, size: int, with_gradient: bool = True, *,
+        loss: Loss | None = None, values: Array | None = None, curved: bool = False,
+    ) -> Passed: ...  # fmt: skip
 
 
 def dense_part(loss: Loss, features: Array, offsets: Array | None) -> DensePart | None:
@@ -133,9 +148,8 @@ class RowSolver:
             else:
                 rows = slice(first, first + count)
                 self._solve_large(
-                    rows, first_chunk, partial, gram, pull, rest, solutions, row_values,
-                    changes, reach,
-                )  # fmt: skip
+                    rows, first_chunk, partial, dense, solutions, row_values, changes, reach
+                )
         if cut:
             shorten_steps(side, kernels.module, self.features, changes, current, reach, solutions)
         return solutions, total(row_values) if step.with_value else 0.0
@@ -181,8 +195,7 @@ class RowSolver:
         ))  # fmt: skip
 
     def _solve_large(
-        self, rows: slice[int, int], first_chunk: int, partial: Array,
-        gram: Array, pull: Array, rest: float,
+        self, rows: slice[int, int], first_chunk: int, partial: Array, dense: DensePart | None,
         solutions: Array, row_values: Array, changes: Array, reach: Array,
     ) -> None:  # fmt: skip
         """The same as the kernel does, by CuPy's batched solver: for systems beyond a block."""
@@ -201,37 +214,16 @@ class RowSolver:
         before = cupy.zeros((count, size), np.float64)
         if step.current is not None:
             before += step.current[rows]
-        square = 2.0 * losses
-        if loss.dense_weight:
-            systems += loss.dense_weight * gram
-            moved = before @ gram
-            b = b - loss.dense_weight * (moved + pull)
-            square = square + loss.dense_weight * (
-                cupy.sum(before * (moved + 2.0 * pull), axis=1) + rest
-            )
-        else:
+        if dense is None:
             before *= some[:, None]
+        else:  # all rows' part of the value is in the first one
+            systems += dense.weight * dense.gram
+            losses[0] += dense.add_to_sides(b, before)
         weights = step.weights[rows].astype(np.float64)
-        b = b - weights * before
-        square = square + cupy.sum(weights * before * before, axis=1)
-        diagonal = cupy.arange(size)
-        trace = cupy.trace(systems, axis1=1, axis2=2)[:, None]
-        damping = cupy.maximum(cupy.maximum(DAMPING * trace, LEAST) - weights, 0.0)
-        systems[:, diagonal, diagonal] += weights + damping
-        sides = cupy.stack([b, damping * before], axis=2)
-        found = cupy.linalg.solve(systems, sides)
-        change, away = found[:, :, 0], found[:, :, 1]
-        if loss.quadratic:
-            whole = change - away
-            gains, safe = (
-                cupy.sum(d * (b + damping * (d + start)), axis=1)
-                for d, start in ((whole, before), (change, 0.0))
-            )
-            raised = gains < 0.0
-            change = cupy.where(raised[:, None], change, whole)
-            row_values[rows] = 0.5 * (square - cupy.where(raised, safe, gains))
-        else:
-            row_values[rows] = losses
+        change, least = solve_systems(
+            systems, b - weights * before, weights, before, shortest=loss.quadratic
+        )
+        row_values[rows] = losses + least
         if loss.self_concordant:
             far = cupy.sum(change * change, axis=1) * most > 3.0
             reach[rows] = cupy.where(far, 0.0, -1.0)

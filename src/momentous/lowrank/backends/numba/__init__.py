@@ -85,7 +85,7 @@ class NumbaSide(Side):
 
     def __init__(self, groups: Compressed, loss: Loss, threads: int):
         count = groups.others.size
-        self.groups, self.loss = groups, loss
+        super().__init__(groups, loss)
         self.entries = Entries(
             read_only(groups.starts), read_only(groups.others), read_only(groups.values)
         )

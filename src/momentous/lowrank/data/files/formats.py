@@ -17,8 +17,8 @@ from momentous.lowrank.data.files.dialect import WHITESPACE, File
 from momentous.lowrank.data.files.matrices import Outcome, read_matrix_market, read_npz
 from momentous.lowrank.data.files.scans import Scan, Work
 from momentous.lowrank.data.files.sources import NETFLIX
-from momentous.lowrank.data.files.tables import parquet_scans
-from momentous.lowrank.data.files.text import delimited_scans, json_scans, netflix_scans
+from momentous.lowrank.data.files.tables import parquet_scan
+from momentous.lowrank.data.files.text import delimited_scan, json_scan, netflix_scans
 
 
 @dataclass(frozen=True)
@@ -47,22 +47,27 @@ def _is_matrix_market(file: File) -> bool:
     return file.inner_name.endswith(".mtx") or file.begin.lower().startswith(b"%%matrixmarket")
 
 
+def _each(read: Callable[[File, Work], Scan]) -> Callable[[list[File], Work], list[Scan]]:
+    """A reader of one file at a time."""
+    return lambda files, work: [read(file, work) for file in files]
+
+
 FORMATS = {
     "dat": Format(
         "user::item::rating::timestamp, as ratings.dat of MovieLens",
-        partial(delimited_scans, delimiter="::"),
+        _each(partial(delimited_scan, delimiter="::")),
     ),
     "csv": Format(
         "user,item,rating with or without a header, as ratings.csv of MovieLens",
-        partial(delimited_scans, delimiter=","),
+        _each(partial(delimited_scan, delimiter=",")),
     ),
     "tsv": Format(
-        "the same with tabs, as u.data of MovieLens", partial(delimited_scans, delimiter="\t")
+        "the same with tabs, as u.data of MovieLens", _each(partial(delimited_scan, delimiter="\t"))
     ),
-    "space": Format("the same with spaces", partial(delimited_scans, delimiter=WHITESPACE)),
+    "space": Format("the same with spaces", _each(partial(delimited_scan, delimiter=WHITESPACE))),
     "parquet": Format(
         "Parquet with columns of users, items and ratings",
-        parquet_scans,
+        _each(parquet_scan),
         recognises=lambda file: file.begin.startswith(b"PAR1"),
         is_fast=True,
     ),
@@ -85,13 +90,13 @@ FORMATS = {
     ),
     "json": Format(
         "one JSON object per line, with keys for user, item and rating",
-        json_scans,
+        _each(json_scan),
         recognises=_is_json,
     ),
 }
 """What can be read, by the names that `read_ratings` takes; the first that recognises a file."""
 
-TEXT = Format("lines with any delimiter", delimited_scans)
+TEXT = Format("lines with any delimiter", _each(delimited_scan))
 KNOWN = "formats: " + "; ".join(f"{name} ({one.about})" for name, one in FORMATS.items())
 
 

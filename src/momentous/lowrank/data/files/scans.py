@@ -46,7 +46,7 @@ QUOTES = "expected quotes that are closed, and a delimiter after them: close or 
 NO_MOVIE = "expected a line 'movie:' before the first rating"
 NUMBER = "expected a finite number as the rating"
 COMMA_NUMBER = "expected a number with a decimal comma as the rating, as decimal=',' says"
-COMMA_HINT = "; for decimal commas take decimal=',' or --decimal ,"
+COMMA_HINT = "; for decimal commas take decimal=','"
 NO_CELL = "\x01nothing\x01"  # DuckDB takes '' for null unless another text means null
 BLANKS = " \t"  # that do not belong to a field of text; other spaces may be an id
 
@@ -213,14 +213,6 @@ class Scan:
         return [*problems, self.rating.problem(cells["rated"])][0], shown
 
 
-class Texts(NamedTuple):
-    """A column of texts: the different ones, and where each row's is among them."""
-
-    codes: Integers
-    texts: list[str]
-    stays_text: bool  # even if all are written as whole numbers
-
-
 class Coded(NamedTuple):
     """A column of ids: the place of each row's among the different ones, which are in order."""
 
@@ -228,7 +220,7 @@ class Coded(NamedTuple):
     ids: AnyArray
 
 
-Ids = AnyArray | Texts | Coded  # whole numbers, texts, or either
+Ids = AnyArray | Coded  # whole numbers as they are read, or any ids
 
 
 class Triples(NamedTuple):
@@ -277,12 +269,13 @@ def read_triples(scan: Scan, work: Work) -> Triples:
             rejects = _find_rejects(scan, work.connection)
         values = columns["value"].to_numpy(zero_copy_only=False)  # NaN where there is none
         is_good = np.isfinite(values)
-        ids: dict[str, Ids] = {}
+        ids: dict[str, AnyArray] = {}
+        texts: dict[str, list[str]] = {}
         for side in sides:
             if side in numbers:
                 ids[side] = columns[side].fill_null(0).to_numpy(zero_copy_only=False)
             else:
-                ids[side], is_id = _texts(scan, side, columns[side], limits)
+                ids[side], texts[side], is_id = _texts(scan, side, columns[side], limits)
                 is_good &= is_id
         is_bad = ~is_good
         if scan.movie:
@@ -302,10 +295,13 @@ def read_triples(scan: Scan, work: Work) -> Triples:
             scan, np.zeros_like(is_bad), [one for one in rejects if one.is_open], work
         )
     skipped = len(rejects) + int(np.count_nonzero(is_bad))
-    if is_good.all():
-        return Triples(ids["user"], ids["item"], values, skipped)
-    user, item = (_choose(ids[side], is_good) for side in sides)
-    return Triples(user, item, values[is_good], skipped)
+    if not is_good.all():
+        ids, values = {side: one[is_good] for side, one in ids.items()}, values[is_good]
+    user, item = (
+        _coded(ids[side], texts[side], one.stays_text) if side in texts else ids[side]
+        for side, one in sides.items()
+    )
+    return Triples(user, item, values, skipped)
 
 
 def _fetch(relation: Relation, texts: Set[str]) -> dict[str, ArrowArray]:
@@ -326,12 +322,13 @@ def _fetch(relation: Relation, texts: Set[str]) -> dict[str, ArrowArray]:
 
 def _texts(
     scan: Scan, side: str, column: ArrowArray, limits: Limits
-) -> tuple[Texts, NDArray[np.bool_]]:
-    """A column of ids that are texts, and which rows have one that is right."""
+) -> tuple[Integers, list[str], NDArray[np.bool_]]:
+    """A column of ids that are texts: where each row's is among the different ones, these, and
+    which rows have one that is right."""
     texts = [scan.strip(side, one) for one in column.dictionary.to_pylist()]
     is_id = np.array([scan.id_problem(side, one, limits) is None for one in texts] + [False])
     codes = column.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False)
-    return Texts(codes, texts, getattr(scan, side).stays_text), is_id[codes]
+    return codes, texts, is_id[codes]
 
 
 def _has_holes(column: ArrowArray, rows: NDArray[np.bool_]) -> bool:
@@ -350,12 +347,18 @@ def _movie_of_each(movies: Integers) -> Integers:
     return each
 
 
-def _choose(ids: Ids, rows: NDArray[np.bool_]) -> Ids:
-    """Those of some rows."""
-    if not isinstance(ids, Texts):
-        return ids[rows]
-    used, codes = np.unique(ids.codes[rows], return_inverse=True)
-    return ids._replace(codes=codes, texts=[ids.texts[k] for k in used])
+def _coded(codes: Integers, texts: list[str], stays_text: bool) -> Coded:
+    """Ids that are texts, of which rows may use some: whole numbers if all of these are written
+    so, and are not to stay texts."""
+    used = np.flatnonzero(np.bincount(codes, minlength=len(texts)))
+    texts = [texts[k] for k in used]
+    whole = not stays_text and all(map(is_plain_number, texts))
+    ids = np.array(list(map(int, texts)) if whole else texts)
+    ids = ids.astype(np.int64 if whole else np.str_, copy=False)
+    ids, places = np.unique(ids, return_inverse=True)  # some may differ by blanks alone
+    place_of = np.zeros(int(used.max(initial=0)) + 1, np.int32)
+    place_of[used] = places
+    return Coded(place_of[codes], ids)
 
 
 # --- what is wrong --------------------------------------------------------------------------------
@@ -469,24 +472,12 @@ def encode_ids(columns: list[Ids]) -> tuple[NDArray[np.int32], AnyArray]:
 
 
 def _encode(column: Ids) -> tuple[NDArray[np.int32], AnyArray]:
-    if isinstance(column, Coded):
-        return column
-    return _encode_texts(column) if isinstance(column, Texts) else number_ids(column)
+    return column if isinstance(column, Coded) else number_ids(column)
 
 
 def has_ids(column: Ids) -> bool:
     """Has a column rows, or had it some before users were chosen?"""
-    if isinstance(column, Coded):
-        return column.ids.size > 0
-    return (column.codes if isinstance(column, Texts) else column).size > 0
-
-
-def _encode_texts(column: Texts) -> tuple[NDArray[np.int32], AnyArray]:
-    whole = not column.stays_text and all(map(is_plain_number, column.texts))
-    ids = np.array(list(map(int, column.texts)) if whole else column.texts)
-    ids = ids.astype(np.int64 if whole else np.str_, copy=False)
-    ids, places = np.unique(ids, return_inverse=True)  # some may differ by blanks alone
-    return places.astype(np.int32)[column.codes], ids
+    return (column.ids if isinstance(column, Coded) else column).size > 0
 
 
 def number_ids(numbers: Integers, xp: ModuleType = np) -> tuple[NDArray[np.int32], Integers]:

@@ -20,12 +20,9 @@ ROUNDED = "expected ids as integers or text: floats of this size merge neighbour
 _NO_IDS, _TEXTS = ("STRUCT", "MAP", "UNION", "BLOB", "BIT"), ("VARCHAR", "ENUM")
 
 
-def parquet_scans(files: list[File], work: Work) -> list[Scan]:
-    """Triples, or pairs, from Parquet files."""
-    return [
-        table_scan(f"SELECT * FROM {read_files('read_parquet', [file.path])}", file.name, work)
-        for file in files
-    ]
+def parquet_scan(file: File, work: Work) -> Scan:
+    """Triples, or pairs, in a Parquet file."""
+    return table_scan(f"SELECT * FROM {read_files('read_parquet', [file.path])}", file.name, work)
 
 
 def table_scan(query: str, name: str, work: Work, is_stream: bool = False) -> Scan:

@@ -10,7 +10,6 @@ from pathlib import Path
 from momentous.lowrank.data.files.database import quoted_text
 from momentous.lowrank.data.files.dialect import (
     WHITESPACE,
-    Dialect,
     File,
     find_columns,
     find_dialect,
@@ -80,28 +79,22 @@ def text_id(cell: str, samples: list[str]) -> IdColumn:
 # --- lines with a delimiter -----------------------------------------------------------------------
 
 
-def delimited_scans(files: list[File], work: Work, delimiter: str | None = None) -> list[Scan]:
-    """Read triples, or pairs, from lines with a delimiter, which is found out if not given."""
-    options, scans = work.options, []
-    for file in files:
-        dialect = find_dialect(
-            file.head,
-            options.delimiter or delimiter,
-            options.columns,
-            options.limits,
-            options.count,
-            options.decimal,
-        )
-        path = plain_text(file, work, dialect.delimiter == WHITESPACE)
-        scans.append(delimited_scan(path, file.name, dialect, options))
-    return scans
-
-
-def delimited_scan(path: Path, name: str, dialect: Dialect, options: Options) -> Scan:
-    """Triples, or pairs, in lines that are cut as the dialect says."""
-    lines = Lines(
-        (path,), (name,), dialect.fields, dialect.delimiter, dialect.skip, expected=dialect.expected
+def delimited_scan(file: File, work: Work, delimiter: str | None = None) -> Scan:
+    """Triples, or pairs, in lines with a delimiter, which is found out if not given."""
+    options = work.options
+    dialect = find_dialect(
+        file.head,
+        options.delimiter or delimiter,
+        options.columns,
+        options.limits,
+        options.count,
+        options.decimal,
     )
+    path = plain_text(file, work, dialect.delimiter == WHITESPACE)
+    lines = Lines(
+        (path,), (file.name,), dialect.fields, dialect.delimiter, dialect.skip,
+        expected=dialect.expected,
+    )  # fmt: skip
     cells = [f"c{k}" for k in dialect.columns]
     user, item = (
         IdColumn(cell, strips=True)
@@ -109,7 +102,7 @@ def delimited_scan(path: Path, name: str, dialect: Dialect, options: Options) ->
         else text_id(cell, [one[k] for one in dialect.samples])
         for cell, k in zip(cells[:2], dialect.columns[:2], strict=True)
     )
-    return Scan(name, lines, user, item, rating_column(cells[-1], options))
+    return Scan(file.name, lines, user, item, rating_column(cells[-1], options))
 
 
 # --- other lines ----------------------------------------------------------------------------------
@@ -140,12 +133,8 @@ def netflix_scans(files: list[File], work: Work) -> list[Scan]:
     return [scan]
 
 
-def json_scans(files: list[File], work: Work) -> list[Scan]:
-    """Read triples, or pairs, from lines that are JSON objects; the first one names the keys."""
-    return [_json_scan(file, work) for file in files]
-
-
-def _json_scan(file: File, work: Work) -> Scan:
+def json_scan(file: File, work: Work) -> Scan:
+    """Triples, or pairs, in lines that are JSON objects; the first one names the keys."""
     options = work.options
     expected = "expected one JSON object per line"
     try:

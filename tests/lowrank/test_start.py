@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from momentous.lowrank.ranks import start
+from momentous.lowrank import factors
 
 ROWS, COLS = 80, 60
 
@@ -23,7 +23,7 @@ def test_vectors_are_orthonormal_and_the_leading_ones_at_any_rank_of_the_matrix(
         calls.append(1)
         return A.T @ (A @ x)
 
-    V = start.leading_vectors(product, COLS, count)
+    V = factors.leading_vectors(product, COLS, count)
     np.testing.assert_allclose(V.T @ V, np.eye(count), rtol=0, atol=1e-13)
     sizes = np.linalg.svd(A, compute_uv=False)
     np.testing.assert_allclose(
