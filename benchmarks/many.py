@@ -20,8 +20,8 @@ nothing, nor did one product of matrices for both.
 "acquisition" is the protocol of Irie, Watanabe and Onishi (arXiv:2511.13625): multi-start
 maximisation of the logarithm of the expected improvement of a Gaussian process in the unit box from
 10 starts, by SciPy's L-BFGS-B one after the other, by L-BFGS-B on the sum over all starts
-(stacked), and as a batch. The function is PyTorch's, with gradients by autograd; "acquisition-
-numpy" is one that is written by hand, of which a call costs a tenth.
+(stacked), and as a batch. The function is PyTorch's, with gradients by autograd;
+"acquisition-numpy" is one that is written by hand, of which a call costs a tenth.
 """
 
 from __future__ import annotations
