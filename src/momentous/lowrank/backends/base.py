@@ -158,7 +158,9 @@ class Side:
             if dense is not None:
                 sums = exact = lines.astype(np.float64)
                 value += dense.add_to_lines(exact, before[part])
-            change[part], least = self.solve_lines(sums, penalty[part], before[part])
+            change[part], least = solve_lines(
+                sums, penalty[part], before[part], quadratic=self.loss.quadratic
+            )
             value += least
         if self.loss.self_concordant:
             self.shorten(change, step.features)
@@ -172,11 +174,6 @@ class Side:
         for first in range(0, rows, length):
             last = min(first + length, rows)
             yield slice(first, last), *self.row_sums(step, first, last)
-
-    def solve_lines(self, lines: Floats, penalty: Matrix, before: Matrix) -> tuple[Matrix, float]:
-        """The changes of rows from their sums; for a quadratic loss also what the least sum is,
-        less the loss before."""
-        return solve_lines(lines, penalty, before, quadratic=self.loss.quadratic)
 
     def row_sums(self, step: RowStep, first: int, last: int) -> tuple[Floats, float]:
         """What the entries of the rows first to last - 1 say about a half sweep, for ranks that
@@ -360,13 +357,6 @@ class Backend(ABC):
         None: this backend has no better way than by parts.
         """
         return None
-
-    def solve_lines(
-        self, lines: Floats, weights: Matrix, before: Matrix, *, quadratic: bool
-    ) -> tuple[Matrix, float]:
-        """The changes of rows whose sums many ranks have added up, and for a quadratic loss what
-        the least sum is, less the loss before; see `momentous.lowrank.backends.sums`."""
-        return solve_lines(lines, weights, before, quadratic=quadratic)
 
     def weighted_squares(self, weights: Floats, factor: Floats) -> float:
         """The sum of all ``w p^2``, in double precision."""

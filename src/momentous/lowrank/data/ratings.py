@@ -61,6 +61,11 @@ class Compressed:
     others: NDArray[np.int32]
     values: Floats
 
+    def where(self, chosen: NDArray[np.bool_]) -> Compressed:
+        """The entries that are chosen, by one flag each."""
+        before = np.concatenate([np.zeros(1, np.int64), np.cumsum(chosen, dtype=np.int64)])
+        return Compressed(before[self.starts], self.others[chosen], self.values[chosen])
+
     @property
     def group_weights(self) -> AnyArray:
         """The sum of each group's weights: without any, its number of entries."""
@@ -347,11 +352,7 @@ class Ratings:
 
     def where(self, chosen: NDArray[np.bool_]) -> Ratings:
         """The entries that are chosen, by one flag per entry in the order of the storage."""
-        storage = self.by_row
-        before = np.concatenate([np.zeros(1, np.int64), np.cumsum(chosen, dtype=np.int64)])
-        return self._like(
-            Compressed(before[storage.starts], storage.others[chosen], storage.values[chosen])
-        )
+        return self._like(self.by_row.where(chosen))
 
     def of_users(self, chosen: Users) -> Ratings:
         """The entries of the rows whose ids are chosen, which are all of its rows; there may be

@@ -467,9 +467,7 @@ def _of_columns(storage: Compressed, columns: Positions, count: int) -> Compress
     place = np.full(count, UNKNOWN, np.int32)
     place[columns] = np.arange(len(columns))
     others = place[storage.others]
-    kept = others != UNKNOWN
-    before = np.concatenate([np.zeros(1, np.int64), np.cumsum(kept, dtype=np.int64)])
-    return Compressed(before[storage.starts], others[kept], storage.values[kept])
+    return replace(storage, others=others).where(others != UNKNOWN)
 
 
 def transpose(ratings: Ratings) -> Ratings:

@@ -99,9 +99,6 @@ class SpreadItems(Side):
                 losses += found
         return lines.reshape(-1, lines.shape[2]), losses
 
-    def solve_lines(self, lines: Floats, penalty: Matrix, before: Matrix) -> tuple[Matrix, float]:
-        return self.backend.solve_lines(lines, penalty, before, quadratic=self.loss.quadratic)
-
     # --- products travel: what `Side.improve_rows` asks for ---------------------------------------
 
     def row_slopes(self, step: RowStep) -> RowSlopes:

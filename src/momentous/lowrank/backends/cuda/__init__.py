@@ -14,7 +14,7 @@ from numpy.typing import DTypeLike
 
 from momentous.distributed import Ranks
 from momentous.io.types import AnyArray, FloatClass, Matrix
-from momentous.lowrank.backends.base import Backend, PlainTerms, RowStep, Side, find_backend
+from momentous.lowrank.backends.base import Backend, PlainTerms, RowStep, Side
 from momentous.lowrank.backends.conjugate import RowSlopes
 from momentous.lowrank.backends.cuda import layout
 from momentous.lowrank.backends.cuda.arrays import Array, cupy, sparse
@@ -78,12 +78,6 @@ class CudaBackend(Backend):
 
     def use_local_device(self) -> None:
         cupy.cuda.Device(local_gpu()).use()
-
-    def solve_lines(
-        self, lines: Floats, weights: Matrix, before: Matrix, *, quadratic: bool
-    ) -> tuple[Matrix, float]:
-        """On the CPU: each rank has few systems."""
-        return find_backend().solve_lines(lines, weights, before, quadratic=quadratic)
 
     def side(self, groups: Compressed, loss: Loss, threads: int) -> Side:
         check_memory(groups, 1)

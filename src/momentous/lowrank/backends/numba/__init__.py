@@ -30,7 +30,6 @@ from momentous.lowrank.backends.numba.passes import (  # noqa: E402
     multiply_entries,
 )
 from momentous.lowrank.backends.numba.simd import strip_length  # noqa: E402
-from momentous.lowrank.backends.numba.systems import solve_lines  # noqa: E402
 
 announce_compilations()
 NO_DENSE_PART = DensePart(0.0, np.empty((0, 0)), np.empty(0), 0.0)
@@ -60,14 +59,6 @@ class NumbaBackend(Backend):
 
     def side(self, groups: Compressed, loss: Loss, threads: int) -> Side:
         return NumbaSide(groups, loss, threads)
-
-    def solve_lines(
-        self, lines: Floats, weights: Matrix, before: Matrix, *, quadratic: bool
-    ) -> tuple[Matrix, float]:
-        changes, values = np.zeros(before.shape), np.zeros(len(before))
-        a, w, u = (read_only(each.astype(np.float64)) for each in (lines, weights, before))
-        solve_lines(quadratic, a, w, u, changes, values)
-        return changes, float(values.sum()) if quadratic else 0.0
 
 
 class NumbaSide(Side):

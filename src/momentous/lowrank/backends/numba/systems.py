@@ -1,4 +1,4 @@
-"""Systems of rows: sums over entries, Cholesky, solutions; and the lines that ranks add up.
+"""Systems of rows: sums over entries, Cholesky, solutions.
 
 A row's part of the other factor is gathered in pieces, a column per entry.  Products of features
 are then dot products of long rows, sixteen at a time, which the compiler vectorises and keeps in
@@ -225,35 +225,3 @@ def solve_system(
     return 0.5 * shortest_change(
         size, A, inverses, damping, u, side, square, product, x, pull, away
     )
-
-
-# --- many systems ---------------------------------------------------------------------------------
-
-
-@compiled_kernel()
-def solve_lines(
-    quadratic: bool,
-    lines: Matrix,
-    weights: Matrix,
-    before: Matrix,
-    changes: Matrix,
-    row_values: Matrix,
-) -> None:
-    """The changes of rows, from lines as in `lowrank.backends.sums` that ranks have added up; for a
-    quadratic loss also what the least sum is, less the loss before."""
-    size = weights.shape[1]
-    width = whole_tiles(size)
-    A, rooms = np.empty((width, width)), np.zeros((4, width))
-    u, side, x = np.zeros(width), np.zeros(width), np.zeros(width)
-    for i in range(len(lines)):
-        A[:], side[:], place = 0.0, 0.0, 0
-        for p in range(size):
-            for q in range(p + 1):
-                A[p, q] = lines[i, place]
-                place += 1
-        for q in range(size):
-            side[q], u[q] = lines[i, place + q], before[i, q]
-        value = solve_system(size, quadratic, weights[i], u, 0.0, A, side, x, rooms)
-        row_values[i] = value
-        for q in range(size):
-            changes[i, q] = x[q]
