@@ -135,7 +135,8 @@ def test_counts_are_those_of_minimize(name, memory):
     assert bool(found.success)
     assert host.success
     assert abs(int(found.nfev) - host.nfev) <= 0.1 * host.nfev + 5
-    assert float(found.fun) == pytest.approx(host.fun, rel=1e-9, abs=1e-12)
+    # Powell's function is of fourth order: where its gradient is 1e-7, it may be 1e-9.
+    assert float(found.fun) == pytest.approx(host.fun, rel=1e-9, abs=1e-9)
     if host.nfev < 50:  # before rounding tells the two apart
         assert (int(found.nfev), int(found.nit)) == (host.nfev, host.nit)
         np.testing.assert_allclose(found.x, host.x, rtol=1e-6, atol=1e-8)

@@ -23,6 +23,7 @@ from momentous.core.machine import Host  # noqa: E402
 from momentous.core.oracle import Sample  # noqa: E402
 from momentous.core.space import Space  # noqa: E402
 from momentous.jax.machine import Compiled, norm, register_records  # noqa: E402
+from momentous.methods.registry import method_class  # noqa: E402
 from momentous.methods.search.rounding import Look, Rounding  # noqa: E402
 from scripted import look_at_noise  # noqa: E402
 
@@ -284,7 +285,9 @@ def test_values_that_are_noisy_are_looked_at_in_compiled_code_too(name):
 
 @pytest.mark.parametrize("name", ["parameter-free-agd", "universal-hb"])
 def test_a_start_without_a_gradient_is_complete_in_compiled_code(name):
-    found = home.solve(lambda x: jnp.sum(x**2), jnp.zeros(3), method=name, tol=-1.0)
+    cls = method_class(name)
+    endless = type(cls.__name__, (cls,), {"stops_at_tolerance": False})()  # by its own rule alone
+    found = home.solve(lambda x: jnp.sum(x**2), jnp.zeros(3), method=endless)
     assert Status(int(found.status)) is Status.COMPLETED
     assert found.x.tolist() == [0.0, 0.0, 0.0]
 
@@ -306,3 +309,49 @@ def test_a_branch_in_lanes_changes_no_other_lane():
     found = jax.vmap(run)(jnp.asarray([0.5, 1.5, 2.5]))
     expected = [[0.5, 1.5, 5.0], [-0.5, 15.0, 25.0], [0.5, 1.5, 3.5], [5.0, 15.0, 25.0]]
     assert np.asarray(found).tolist() == expected
+
+
+@pytest.mark.parametrize("asks", [True, False])
+def test_a_branch_in_lanes_reads_what_it_was_given(asks):
+    """Also where an array has two places, and a branch before has changed one of them."""
+
+    def run(x):
+        m = Compiled(x, jax.random.key(0), lanes=True)
+        m.asks = asks
+        record = x, x
+
+        def first():
+            return m.case(x, (x > 3.0, lambda: 7.0 * x)), x
+
+        def second():
+            return x, m.case(x, (x > 1.5, lambda: -x))
+
+        def third():
+            return m.case(x, (x > 0.5, lambda: x + 1.0)), 2.0 * x
+
+        return m.case(record, (x > 2.0, first), (x > 1.0, second), otherwise=third)
+
+    found = jax.vmap(run)(jnp.asarray([0.25, 0.75, 1.25, 1.75, 2.5, 4.0]))
+    expected = [[0.25, 1.75, 1.25, 1.75, 2.5, 28.0], [0.5, 1.5, 1.25, -1.75, 2.5, 4.0]]
+    assert np.asarray(found).tolist() == expected
+
+
+def test_where_there_is_a_gpu_lanes_compute_every_branch(monkeypatch):
+    def many(x):
+        run = jax.vmap(lambda x: home.solve(lambda x: jnp.sum(x**4 + x**2), x, method="gd"))
+        return run(x)
+
+    starts, chosen = jnp.asarray([[1.0, 2.0], [0.1, -3.0], [0.0, 0.5]]), []
+    expected = many(starts)
+
+    def on_gpu(*arguments, cpu, default):
+        chosen.append(default)
+        return default(*arguments)
+
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    np.testing.assert_array_equal(many(starts).x, expected.x)  # the CPU is asked for
+    monkeypatch.setattr(jax.lax, "platform_dependent", on_gpu)
+    found = many(starts)
+    assert len(chosen) == 1
+    assert found.nfev.tolist() == expected.nfev.tolist()
+    np.testing.assert_allclose(found.x, expected.x, atol=1e-6)

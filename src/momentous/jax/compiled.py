@@ -117,27 +117,35 @@ def _solve(
     function, given = _closed(flat, fun, args, has_aux)
 
     def run(
-        lanes: bool, x0: jax.Array, given: Any, key: Any, most: Any, sides: Sides | None, term: Any
-    ) -> Solution:
+        lanes: bool, asks: bool, x0: jax.Array, given: Any, key: Any, most: Any,
+        sides: Sides | None, term: Any,
+    ) -> Solution:  # fmt: skip
         box = None if sides is None else Box(*sides)
         penalty = None if term is None else CompiledPenalty(term)
         driver = Driver(
             method, function, given, x0, rtol=rtol, atol=tol, key=key, lanes=lanes, box=box,
             penalty=penalty,
         )  # fmt: skip
+        driver.m.asks = asks
         if box is not None:
             x0 = box.clip(driver.m, x0)
         if penalty is not None:
             x0 = penalty.start(driver.m, x0)
         return driver.run(driver.begin(x0), most)
 
-    one = custom_vmap(partial(run, False))
+    one = custom_vmap(partial(run, False, True))
 
     @one.def_vmap  # type: ignore[untyped-decorator]
     def many(size: int, in_batched: list[Any], *arguments: Any) -> Any:
         """In a loop of its own for many runs at once: see `Compiled.lanes`."""
         axes = jax.tree.map(lambda has: 0 if has else None, tuple(in_batched))
-        found = jax.vmap(partial(run, True), axes, axis_size=size)(*arguments)
+        on_cpu, elsewhere = (
+            jax.vmap(partial(run, True, asks), axes, axis_size=size) for asks in (True, False)
+        )
+        if jax.default_backend() == "cpu":
+            found = on_cpu(*arguments)
+        else:  # a CPU may be meant even so
+            found = jax.lax.platform_dependent(*arguments, cpu=on_cpu, default=elsewhere)
         return found, jax.tree.map(lambda _: True, found)
 
     smooth = jax.custom_jvp(one)

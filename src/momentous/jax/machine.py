@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -79,6 +80,8 @@ class Compiled(ArrayMachine):
         # Do many runs go on at once, under ``vmap``?  And in which of them is the branch taken that
         # is traced?
         self.lanes, self.mask = lanes, jnp.asarray(True)
+        # Does any of them need a branch?  On a GPU the answer takes longer than most branches.
+        self.asks = True
         sides = () if box is None else (box.lower, box.upper)
         # The axes of ``shard_map`` along which anything that a run reads differs.
         read = jax.tree.leaves((x0, key, sides, reads))
@@ -111,9 +114,9 @@ class Compiled(ArrayMachine):
         traced.append(self._traced(otherwise or (lambda: record), given, before, tree)[:2])
         union = sorted(set().union(*(changes for _, changes in traced)))
 
-        def complete(program: Callable[..., Any], changes: list[int]) -> Callable[[], Any]:
+        def complete(program: Any, changes: list[int]) -> Callable[[], Any]:
             def run() -> list[Any]:
-                made = dict(zip(changes, program(), strict=True))
+                made = dict(zip(changes, jaxpr_as_fun(program)(), strict=True))
                 return [made.get(i, before[i]) for i in union]
 
             return run
@@ -140,21 +143,25 @@ class Compiled(ArrayMachine):
             rest = rest & jnp.logical_not(condition)
             traced.append((here, *self._traced(make, given, before, tree)))
         self.mask = outer
-        # No choice is needed of a leaf that a branch changes in its own lanes alone, if that branch
-        # comes first: half of the choices of "auto" are such.
+        places: dict[int, list[int]] = {}
+        for i, leaf in enumerate(given):
+            places.setdefault(id(leaf), []).append(i)
+
+        def latest(leaf: Any) -> Any:
+            """What has become of a leaf in the branches before, where all its places have that."""
+            found = {id(after[i]): after[i] for i in places.get(id(leaf), ())}
+            return found.popitem()[1] if len(found) == 1 else leaf
+
+        # No choice is needed of a leaf that a branch changes in its own lanes alone: half of the
+        # choices of "auto" are such.  A branch reads what those before have left, which in its
+        # lanes is what was given: so XLA may change it in place.
         for here, program, changes, own in sorted(traced, key=lambda branch: -len(branch[-1])):
             now = [after[i] for i in changes]
-
-            def run(
-                program: Any = program, changes: Any = changes, own: Any = own, here: Any = here,
-                now: Any = tuple(now),
-            ) -> list[Any]:  # fmt: skip
-                return [
-                    new if i in own and old is before[i] else jnp.where(here, new, old)
-                    for i, new, old in zip(changes, program(), now, strict=True)
-                ]
-
-            made = jax.lax.cond(self.any(here), run, lambda now=now: now)
+            reads = {id(const): latest(const) for const in program.consts}
+            keeps = [i in own and reads.get(id(given[i]), before[i]) is after[i] for i in changes]
+            program = program.replace(consts=[reads[id(const)] for const in program.consts])
+            run = functools.partial(_in_lanes, here, jaxpr_as_fun(program), keeps, now)
+            made = jax.lax.cond(self.any(here), run, lambda now=now: now) if self.asks else run()
             for i, leaf in zip(changes, made, strict=True):
                 after[i] = leaf
         for leaf, old, origin in zip(after, before, given, strict=True):
@@ -168,7 +175,7 @@ class Compiled(ArrayMachine):
 
     def _traced(
         self, make: Callable[[], Any], given: list[Any], before: list[Any], tree: Any
-    ) -> tuple[Callable[..., Any], list[int], set[int]]:
+    ) -> tuple[Any, list[int], set[int]]:
         """A branch as a program, the leaves that it changes, and those of them that it leaves as
         they are in lanes outside."""
         changes: list[int] = []
@@ -188,7 +195,7 @@ class Compiled(ArrayMachine):
                     own.add(i)
             return [self.varying(jnp.asarray(leaves[i], before[i].dtype)) for i in changes]
 
-        program = jaxpr_as_fun(jax.make_jaxpr(trace)())
+        program = jax.make_jaxpr(trace)()
         self._origins = outside
         return program, changes, own
 
@@ -253,10 +260,9 @@ class Compiled(ArrayMachine):
         before = jax.lax.dynamic_index_in_dim(rows, i, 1, keepdims=False)
         return jax.lax.dynamic_update_index_in_dim(rows, jnp.where(use, pair, before), i, 1)
 
-    def less_product(self, whole: jax.Array, columns: jax.Array, rows: jax.Array) -> jax.Array:
-        # Sums of products, and not a product of matrices: they are one loop with the difference.
-        parts = (columns[..., i, None] * rows[..., None, i, :] for i in range(rows.shape[-2]))
-        return whole - sum(parts)
+    def less_symmetric(self, matrices: jax.Array, pairs: jax.Array) -> jax.Array:
+        s, a = pairs[..., 0, :], pairs[..., 1, :]
+        return matrices - (s[..., :, None] * a[..., None, :] + a[..., :, None] * s[..., None, :])
 
     def solve(self, matrix: jax.Array, right: jax.Array) -> jax.Array:
         return jnp.linalg.solve(matrix, right[..., None])[..., 0]
@@ -284,6 +290,14 @@ class Compiled(ArrayMachine):
         direction = jax.random.normal(of_direction, x.shape, x.dtype)
         share = jax.random.uniform(of_share, dtype=self.wide) ** (1 / max(self.dimension, 1))
         return self.combination(x, radius * share / self.norm(direction), direction)
+
+
+def _in_lanes(
+    here: Number, branch: Callable[[], list[Any]], keeps: list[bool], now: list[Any]
+) -> list[Any]:
+    """What a branch makes of leaves in its lanes; some it keeps as they are in the others."""
+    made = zip(keeps, branch(), now, strict=True)
+    return [new if keep else jnp.where(here, new, old) for keep, new, old in made]
 
 
 @custom_vmap  # type: ignore[untyped-decorator]

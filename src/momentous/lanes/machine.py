@@ -372,15 +372,16 @@ class Lanes(ArrayMachine):
         ]
         return self.where(place[..., None, :, None], pair[..., :, None, :], rows)
 
-    def less_product(self, whole: Array, columns: Array, rows: Array) -> Array:
+    def less_symmetric(self, matrices: Array, pairs: Array) -> Array:
+        columns, rows = self.xp.matrix_transpose(pairs), self.xp.flip(pairs, axis=-2)
         if not self.on_numpy:
-            return whole - self.xp.matmul(columns, rows)
-        step = max(1, PIECE_BYTES // max(1, whole[0].nbytes))
+            return matrices - self.xp.matmul(columns, rows)
+        step = max(1, PIECE_BYTES // max(1, matrices[0].nbytes))
         for start in range(0, self.size, step):  # in place, as nobody else has them
             piece = slice(start, start + step)
-            part = whole[piece]
-            part -= columns[piece] @ rows[piece]
-        return whole
+            part = matrices[piece]
+            part -= columns[piece] @ rows[piece].copy()  # BLAS takes no row backwards
+        return matrices
 
 
 _NAMES: dict[type, tuple[str, ...] | None] = {}

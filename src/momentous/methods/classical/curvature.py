@@ -51,8 +51,8 @@ class CurvatureMachine(BoxMachine, Protocol):
     def put(self, rows: Array, i: Array, pair: Array, use: Array, /) -> Array:
         """The rows (..., 2, most, d) with a pair (..., 2, d) in place i, where it is of use."""
 
-    def less_product(self, whole: Array, columns: Array, rows: Array, /) -> Array:
-        """The matrices less products of narrow ones, which are finite."""
+    def less_symmetric(self, matrices: Array, pairs: Array, /) -> Array:
+        """The matrices (..., d, d) less s a' + a s', for pairs (..., 2, d) of finite s and a."""
 
     def solve(self, matrix: Array, right: Array, /) -> Array:
         """Not numbers where the matrix is singular."""

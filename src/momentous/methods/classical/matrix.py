@@ -229,16 +229,17 @@ class ArrayHalves:
         """
         of_g, g, y = self.products(m, gradient), m.widened(m.entries(gradient)), m.widened(pair.y)
         s = m.widened(m.where(pair.use[..., None], pair.s, 0.0))[..., None, :]
-        a, sy = of_g - before, pair.sy[..., None]  # A y and C y
+        a, share = of_g - before, 1.0 / pair.sy[..., None]  # A y and C y
         weight = m.xp.stack([m.xp.zeros_like(pair.t), 0.5 / pair.t], axis=-1)
-        a = a - (0.5 * times(m, a, y) / sy + weight)[..., None] * s
+        a = a - (0.5 * times(m, a, y) * share + weight)[..., None] * s
+        a = a * share[..., None]
         pairs = m.xp.stack([m.xp.broadcast_to(s, a.shape), a], axis=-2)
-        others = m.xp.flip(pairs, axis=-2) / sy[..., None, None]
-        both = m.less_product(self.both, m.xp.matrix_transpose(pairs), others)
+        both = m.less_symmetric(self.both, pairs)
         if m.needs(failed):
             both = m.where(failed[..., None, None, None], _nothing(m), both)
-        share = m.xp.matrix_transpose(m.matmul(others, g[..., None, :, None]))
-        return ArrayHalves(both), of_g - m.matmul(share, pairs)[..., 0, :]
+        along = m.xp.flip(m.matmul(pairs, g[..., None, :, None]), axis=-2)
+        less = m.matmul(m.xp.matrix_transpose(along), pairs)[..., 0, :]
+        return ArrayHalves(both), of_g - less
 
 
 def _nothing(m: CurvatureMachine) -> Array:
