@@ -70,6 +70,16 @@ def test_swapped_and_foreign_shards_are_refused(model, tmp_path, wanted):
         load_model(path, wanted)
 
 
+def test_one_row_of_a_model_has_its_error_whatever_the_rank(model, tmp_path):
+    save_in_shards(model, tmp_path / "m")
+    one, _ = load_model(tmp_path / "m", WithIds([3]))
+    assert len(one.rows) == 1 < one.rank
+    seen = model.seen.rows == 3
+    cols, values = model.seen.cols[seen], model.seen.by_row.values[seen]
+    answers = model.predict(np.column_stack([np.full(cols.size, 3), cols]))
+    assert one.training_error() == pytest.approx(np.sqrt(np.mean((answers - values) ** 2)))
+
+
 @pytest.mark.skipif(os.name != "posix", reason="permissions")
 def test_a_model_and_its_shards_keep_its_permissions(model, tmp_path):
     path = tmp_path / "m"
