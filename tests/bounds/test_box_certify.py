@@ -47,6 +47,32 @@ def test_a_saddle_of_the_free_variables_can_be_left_within_the_box():
     assert held.verdict is Verdict.SECOND_ORDER
 
 
+def test_no_point_that_a_saddle_is_left_for_is_outside_by_rounding():
+    for seed in range(180, 190):
+        rng = np.random.default_rng(seed)
+        x = rng.standard_normal(3)
+        lower, upper = x - rng.uniform(0.01, 0.9, 3), x + rng.uniform(0.01, 0.9, 3)
+        Q = rng.standard_normal((3, 3))
+        Q = Q + Q.T - 4.0 * np.eye(3)
+        q = lambda z, x=x, Q=Q: (float((z - x) @ Q @ (z - x) / 2), Q @ (z - x))  # noqa: E731
+        found = certify(q, x, jac=True, eps=1e-6, bounds=list(zip(lower, upper, strict=True)))
+        for rho in (None, 1e-3):
+            left = found.escape(q, x, jac=True, rho=rho)
+            assert ((lower <= left) & (left <= upper)).all()
+
+
+def test_difference_steps_stay_within_a_narrow_box_of_many_variables():
+    d, inside = 100_000, []
+
+    def q(z):
+        inside.append(np.abs(z).max() < 1e-7)
+        return float(z @ z / 2), z.copy()
+
+    found = certify(q, np.zeros(d), jac=True, bounds=(-1e-7, 1e-7), max_products=60)
+    assert found.verdict is Verdict.SECOND_ORDER
+    assert all(inside)
+
+
 def test_the_first_order_is_that_of_the_box():
     x = np.array([0.0, 0.0, 0.5])
     found = certify(saddle, x, jac=True, eps=1e-6, bounds=[(-1, 1)] * 3)

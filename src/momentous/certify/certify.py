@@ -83,8 +83,8 @@ class Certificate:
         How far x may go along ``direction``, either way, within the bounds.
     penalty
         The simple term, if there is one.  ``grad_norm`` is then that of x - prox(x - grad f(x), 1),
-        ``active`` is 1 where the term holds x, and the eigenvalues are those of the Hessian of
-        f + h along what it leaves free.
+        ``active`` is 1 where the term holds an entry at 0, and the eigenvalues are those of the
+        Hessian of f + h along what it leaves free.
     """
 
     verdict: Verdict
@@ -220,7 +220,8 @@ def certify(
         Lipschitz constant of the Hessian, ``tau = sqrt(eps rho)``.
     curvature : float, optional
         tau itself, in place of ``rho``.  With neither, tau is a thousandth of the largest absolute
-        eigenvalue (or Ritz value).
+        eigenvalue (or Ritz value); with a ``penalty`` that bends, of what ``fun`` alone makes of a
+        random unit vector.
     hessp : callable, optional
         ``hessp(x, v, *args) -> array``, exact Hessian-vector products; by default differences of
         gradients.
@@ -330,12 +331,12 @@ def certify(
         if penalty is not None:
             bounds = add_penalty(penalty, bounds, space, x)
         space.box = read_bounds(bounds, space)
-        if has_kinks(space):
-            _require_inside(x, space)
         if not math.isfinite(space.norm(x)):
             raise ValueError(
                 f"x is not finite (its norm is {space.norm(x)}); certify a finite point"
             )
+        if has_kinks(space):
+            _require_inside(x, space)
         oracle = layout.oracle(function_source(fun, jac, _tuple(args), space))
         sample = oracle.gradient(x)
         if not sample.has_finite_gradient:
@@ -368,13 +369,18 @@ def certify(
             find = face_in_box if space.penalty is None else face_of_term
             face = find(oracle, sample, eps)
             if face is None:
-                words = f"what h leaves free is known of {TERMS} alone, so its curvature was not "
-                return certificate(Verdict.FIRST_ORDER, words + "looked at")
-            products = face.products(layout.products(hessp, space), _tuple(args))
+                words = (
+                    f"what h leaves free is known of {TERMS} alone, so its curvature was not looked"
+                    " at: give one of these where h is one"
+                )
+                return certificate(Verdict.FIRST_ORDER, words)
+            given = layout.products(hessp, space), _tuple(args)
             on_face = certify(
-                face.value, face.point, jac=face.gradient, eps=sys.float_info.max, curvature=tau,
-                hessp=products, failure_probability=failure_probability, max_products=max_products,
-                gradient_lipschitz=gradient_lipschitz, step=face.step(step), rng=rng,
+                face.value, face.point, jac=face.gradient, eps=sys.float_info.max,
+                curvature=face.tolerance(*given, _seed(rng)) if tau is None else tau,
+                hessp=face.products(*given), failure_probability=failure_probability,
+                max_products=max_products, gradient_lipschitz=gradient_lipschitz,
+                step=face.step(step), rng=rng,
             )  # fmt: skip
             return _on_face(on_face, face, certificate)
         d = space.dimension

@@ -7,10 +7,14 @@ from collections.abc import Callable
 
 import numpy as np
 
+from momentous.certify.curvature import RELATIVE
+from momentous.core.admission import Admission
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.penalties import L1, Ball, GroupL2, Simplex, as_weight
 from momentous.core.space import Array, Space, to_numpy
 from momentous.io.types import AnyArray, AnyFunction, JsonObject, Matrix
+
+CLOSE = 10.0  # a group of so many eps has a direction that is not known to better than a tenth
 
 
 class Face:
@@ -25,7 +29,7 @@ class Face:
 
     noun = "the Hessian of the free variables"
     nothing, holds = "no variable is at a bound", "{} of {} variables are at bounds"
-    strictly = "each with a multiplier above eps (strict complementarity)"
+    strictly = "each fixed or with a multiplier above eps (strict complementarity)"
     weakly = "have multipliers of at most eps: whether f falls from there into the box is not told"
 
     def __init__(
@@ -41,7 +45,6 @@ class Face:
             mirrors, pivots = _mirrors(normals)
             gone = self.held | pivots.reshape(-1)
             self._mirrors = xp.asarray(mirrors, dtype=space.dtype, device=device)
-        self.on_curve = self._mirrors is not None
         self.free = np.flatnonzero(~gone)
         weak = np.broadcast_to(to_numpy(weak), space.shape).reshape(-1)
         self.weak = tuple(np.flatnonzero(weak).tolist())
@@ -50,7 +53,7 @@ class Face:
         self._take = xp.asarray(self.free, device=device)
         self._places = xp.asarray(places, device=device)
         self.point = self.part(x)
-        if self.on_curve and self.free.size:
+        if self._mirrors is not None and self.free.size:
             # Its size tells how long a step must be to show above rounding: that of x.
             self.point = self.point + space.norm(x) / math.sqrt(self.free.size)
         self._rest = x - self.spread(self.point)
@@ -90,13 +93,30 @@ class Face:
         """Products with the Hessian of what is free, given those with the whole."""
         if hessp is None:
             return None
-        return lambda y, v: self.part(hessp(self.sample.point, self.spread(v), *args))
+        admit = Admission(self.space).admit
+
+        def product(y: Array, v: Array) -> Array:
+            return self.part(admit(hessp(self.sample.point, self.spread(v), *args), "hessp"))
+
+        return product
+
+    @property
+    def usual_step(self) -> float:
+        cube_root: float = self.space.rounding ** (1 / 3)
+        return cube_root * (1.0 + self.space.norm(self.sample.point))
 
     def step(self, wanted: float | None) -> float | None:
-        """A length of difference steps that stay inside, where the usual one may not."""
-        usual = self.space.rounding ** (1 / 3) * (1.0 + self.space.norm(self.sample.point))
-        inside = self.room / 4
-        return wanted if min(wanted or usual, inside) == (wanted or usual) else inside
+        """A length of difference steps that stay inside, where the one wanted may not."""
+        # Some are along a random vector with entries of about 1, of which the largest counts.
+        largest = 1.0 + 1.5 * math.sqrt(2.0 * math.log(max(2, self.free.size)))
+        inside = self.room / max(4.0, largest)
+        return wanted if (wanted or self.usual_step) <= inside else inside
+
+    def tolerance(
+        self, hessp: AnyFunction | None, args: tuple[object, ...], seed: int
+    ) -> float | None:
+        """What tau is to be by default; None: as for any function."""
+        return None
 
     def report(self, found: JsonObject, direction: Array | None) -> None:
         """What a certificate says of what is held."""
@@ -107,13 +127,14 @@ class Face:
             room = to_numpy(space.box.room(space, sample.point)).reshape(-1)
             sizes = np.abs(to_numpy(direction).reshape(-1))
             moves = sizes > 0.0
-            found["longest_step"] = float(np.min(room[moves] / sizes[moves], initial=math.inf))
+            longest = float(np.min(room[moves] / sizes[moves], initial=math.inf))
+            found["longest_step"] = longest * (1.0 - 8.0 * space.rounding)  # none leaves the box
 
     def words(self) -> str:
         """What is held, for a message."""
-        held = self.holds.format(int(self.held.sum()), self.held.size)
-        if not (self.held.any() or self.weak or self.on_curve):
+        if not (self.held.any() or self.weak):
             return self.nothing
+        held = self.holds.format(int(self.held.sum()), self.held.size)
         if not self.weak:
             return f"{held}, {self.strictly}"
         first = ", ".join(map(str, self.weak[:5])) + (", ..." if len(self.weak) > 5 else "")
@@ -148,7 +169,7 @@ class TermFace(Face):
     """Where a simple term h is smooth along what it leaves free.
 
     ``bend`` is the Hessian of h there, and what the curve adds along which a ball holds x.  Points
-    are brought back into the set, if h is one.
+    are brought back into the set, if h is one.  ``said`` takes the place of what words() says.
     """
 
     noun = "the Hessian of f + h along what h leaves free"
@@ -156,6 +177,10 @@ class TermFace(Face):
     strictly = "each by more than eps (strict complementarity)"
     weakly = "by no more than eps: whether f + h falls where they move is not told"
     bend: Callable[[Array], Array] | None = None
+    said: str | None = None
+
+    def words(self) -> str:
+        return self.said or super().words()
 
     def whole(self, y: Array) -> Array:
         return self.space.penalty.prox(self.space, super().whole(y), 0.0)
@@ -172,6 +197,24 @@ class TermFace(Face):
             return None
         ridge = self.space.penalty.ridge or 0.0
         return lambda y, v: self._bent(of_f(y, v), v) + ridge * v
+
+    def tolerance(
+        self, hessp: AnyFunction | None, args: tuple[object, ...], seed: int
+    ) -> float | None:
+        """By f alone, as one random vector shows it: the norm of a small group bends by so much
+        that a thousandth of it would be more than f has."""
+        if self.bend is None or not self.free.size:
+            return None
+        space, of_f, y = Space(self.point), super().products(hessp, args), self.point
+        q = space.normal(seed)
+        q = q * (1.0 / space.norm(q))
+        if of_f is not None:
+            size = space.norm(of_f(y, q))
+        else:
+            h = self.step(None) or self.usual_step
+            ahead, behind = (super(TermFace, self).gradient(y + s * q) for s in (h, -h))
+            size = space.norm(ahead - behind) / (2.0 * h)
+        return RELATIVE * size if 0.0 < size < math.inf else None
 
     def report(self, found: JsonObject, direction: Array | None) -> None:
         held = self.held.reshape(self.space.shape).astype(np.int8)
@@ -199,12 +242,17 @@ def _of_l1(oracle: Oracle, sample: Sample, eps: float, end: Array) -> Face:
 
 
 def _of_groups(oracle: Oracle, sample: Sample, eps: float, end: Array) -> Face:
-    """The same of groups; the norm of the others bends."""
+    """The same of groups; the norm of the others bends.
+
+    What is at right angles to a group of a few eps is not known: it is held, and weakly if it does
+    not move to 0.
+    """
     term, xp = oracle.space.penalty.term, oracle.space.xp
     x, norms = sample.point, term._norms(sample.point)
     weight = as_weight(norms, term.weight)
-    held = ((norms == 0) | (term._norms(end) == 0)) & (weight > 0)
-    weak = held & (weight - term._norms(sample.gradient) <= eps)
+    stays = term._norms(end) > 0
+    held = ((norms <= CLOSE * eps) | ~stays) & (weight > 0)
+    weak = held & ((weight - term._norms(sample.gradient) <= eps) | ((norms > 0) & stays))
     ones = xp.ones_like(x)
     face = TermFace(
         oracle, sample, ones * term._spread(x, xp.astype(held, x.dtype)) != 0,
@@ -239,12 +287,17 @@ def _of_ball(oracle: Oracle, sample: Sample, eps: float, end: Array) -> Face:
     size, over = space.norm(x), space.norm(space.combination(x, -1.0, sample.gradient)) - radius
     on_sphere = over > 0.0 or size >= radius * (1.0 - 8.0 * space.rounding)
     normals = to_numpy(x).astype(float).reshape(1, -1) if on_sphere else None
-    weak = on_sphere and radius > 0.0 and over <= eps
-    room = math.inf if on_sphere else radius - size
+    weak = on_sphere and radius > 0.0 and (over <= eps or radius <= CLOSE * eps)
+    room = math.inf if on_sphere else (radius - size) / math.sqrt(max(1, space.size))
     face = TermFace(oracle, sample, radius == 0.0, weak, room, normals)
-    face.nothing = "x lies within the ball"
-    face.holds = "x lies on the sphere"
-    face.strictly = "held there by more than eps (strict complementarity)"
+    face.said = "x lies within the ball"
+    if weak:
+        face.said = (
+            "x lies on the sphere, held there by no more than a few eps: whether f falls towards "
+            "the inside is not told"
+        )
+    elif on_sphere:
+        face.said = "x lies on the sphere, held there by more than eps (strict complementarity)"
     if on_sphere and radius > 0.0:
         curvature = max(over, 0.0) / radius
         face.bend = lambda v: curvature * v
