@@ -90,6 +90,11 @@ def solve(
     """
     method = choose_method(method, parameters, None, solve)
     for name, value in (("tol", tol), ("rtol", rtol)):
+        if isinstance(value, jax.core.Tracer):
+            raise TypeError(
+                f"{name} is traced, but it is part of the compiled program: give a Python number, "
+                "by static_argnames of the jit around, for example"
+            )
         require(name, value, 0)
     if key is None:
         key = jax.random.key(0)

@@ -79,16 +79,28 @@ def svd_start(
     matrix = ratings.to_sparse().astype(np.float64)
     if values is not None:
         matrix.data = values.astype(np.float64)
-    return truncated_svd(matrix.__matmul__, matrix.T.__matmul__, ratings.shape[1], rank, ranks)
+    return truncated_svd(matrix.__matmul__, matrix.T.__matmul__, ratings.shape, rank, ranks)
 
 
 def truncated_svd(
-    times: Product, back: Product, n: int, rank: int, ranks: Ranks | None = None
+    times: Product, back: Product, shape: tuple[int, int], rank: int, ranks: Ranks | None = None
 ) -> tuple[Floats, Floats]:
-    """The same for a matrix of n columns, given products with it and with its transpose."""
-    total = (ranks or Alone()).all_reduce
-    V = leading_vectors(lambda x: total(back(times(x))), n, rank)
-    return balanced(times(V), V, ranks or Alone())
+    """The same for a matrix of that shape, given products with it and with its transpose.
+
+    From the eigenvectors on its shorter side: ARPACK keeps some twenty vectors.
+    """
+    ranks = ranks or Alone()
+    total, (own, n), rows = ranks.all_reduce, shape, ranks.row_counts(shape[0])
+    m, first = sum(rows), sum(rows[: ranks.rank])
+    if m >= n:
+        V = leading_vectors(lambda x: total(back(times(x))), n, rank)
+        return balanced(times(V), V, ranks)
+
+    def product(x: Floats) -> Floats:
+        return ranks.all_gather(times(total(back(x[first : first + own]))), rows)
+
+    U = leading_vectors(product, m, rank)[first : first + own]
+    return balanced(U, total(back(U)), ranks)
 
 
 def leading_vectors(product: Product, n: int, count: int) -> Floats:

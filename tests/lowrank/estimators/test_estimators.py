@@ -147,6 +147,23 @@ def test_at_the_end_of_the_sweeps_the_gradient_vanishes(loss):
     assert fit.objective == pytest.approx(own.value(x), rel=1e-12)
 
 
+@pytest.mark.parametrize("share", [0.9, 0.95])
+def test_a_fit_from_a_small_start_does_not_end_while_factors_grow(share):
+    """After the strong factor is there the objective hardly falls, until the others have grown."""
+    random = np.random.default_rng(0)
+    left, right = (np.linalg.qr(random.standard_normal((n, 5)))[0] for n in (200, 150))
+    X = (left * [100, 24.2, 24.1, 24, 23.9]) @ right.T + 0.05 * random.standard_normal((200, 150))
+    known = random.random(X.shape) < 0.8
+    ridge = share * np.linalg.svd(X * known, compute_uv=False)[4]
+
+    def fit(**more):
+        options = {"rank": 8, "ridge": float(ridge), "weighting": 0.0, "biases": False}
+        options |= {"centre": False, "start_scale": 1e-3, "backend": "numpy"}
+        return MatrixCompletion(**options, **more).fit(np.argwhere(known), X[known])
+
+    assert fit().objective_ <= (1.0 + 1e-4) * fit(tol=0.0, max_iterations=100).objective_
+
+
 def test_both_backends_give_the_same_fit():
     compiled, plain = (
         regressor(backend=name).fit(PAIRS, Y).predict(PAIRS) for name in ("numba", "numpy")

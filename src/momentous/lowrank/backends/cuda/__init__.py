@@ -123,7 +123,7 @@ class CudaBackend(Backend):
             lambda v, matrix=matrix: cupy.asnumpy(matrix @ cupy.asarray(v))
             for matrix in (rows, cols)
         )
-        return truncated_svd(times, back, n, rank, ranks)
+        return truncated_svd(times, back, (m, n), rank, ranks)
 
     def sum_of_errors(
         self,
