@@ -97,7 +97,8 @@ def truncated_svd(
         return balanced(times(V), V, ranks)
 
     def product(x: Floats) -> Floats:
-        return ranks.all_gather(times(total(back(x[first : first + own]))), rows)
+        whole: Floats = ranks.all_gather(times(total(back(x[first : first + own]))), rows)
+        return whole
 
     U = leading_vectors(product, m, rank)[first : first + own]
     return balanced(U, total(back(U)), ranks)

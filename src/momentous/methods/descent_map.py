@@ -31,16 +31,15 @@ class MapConstants:
 
     # B0, in units of the first residual, where it is not given.
     first_radius: float = 30.0
-    # The decrease that value_tol asks for is measured over so many iterations.  It may not exceed
-    # that of those before, nor that of the last two that of the first two: beside a saddle the
-    # objective hardly falls, but more and more, while the factors of a fit from a small start grow.
-    # Without the first some fits from starts of 1e-8 ended there, with held-out errors up to 19 %
-    # higher; without the second some from starts of 1e-3, up to 8 %.  With both, and the default
-    # start, errors are within 0.25 % of those of the 100th sweep or below, but for ridges that
-    # leave hardly a factor (0.5 %) and fits that follow the noise, whose errors rise as they go on:
-    # benchmarks/held_out.py --ends.
+    # The decrease that value_tol asks for is measured over so many iterations, and that of the last
+    # two of them may not exceed that of the first two: beside a saddle the objective hardly falls,
+    # but more and more, while the factors of a fit from a small start grow.  Without that, and with
+    # fewer values in all, some fits from starts of 1e-3 ended there, with held-out errors up to 8 %
+    # higher.  From the default start errors are within 0.25 % of those of the 100th sweep or below,
+    # but for ridges that leave hardly a factor (0.5 %) and fits that follow the noise, whose errors
+    # rise as they go on: benchmarks/held_out.py --ends.
     value_window: int = 5
-    window_before: int = 10
+    least_values: int = 16
     # So many differences of the last points are kept, and none where vectors have more entries: in
     # sweeps over 100,000 real ratings (270,000 parameters) no combination was ever taken.
     most_secants: int = 10
@@ -128,8 +127,8 @@ class DescentMap(Method[MapMemory]):
     restart : {"either", "function", "gradient", "distance", "always"}
         The rule; where there are no values of the objective, ``"gradient"`` or ``"always"``.
     value_tol : float
-        Stop when five iterations lowered the objective by no more than this, relative to it, and by
-        no more than the ten before them did, and not ever more (0: never).
+        Stop when five iterations lowered the objective by no more than this, relative to it, and
+        the last two by no more than the first two; not before the 15th (0: never).
     radius, initial_radius : float
         B, below which the distance rule does not go, and B0, by default 30 |x^0 - T(x^0)|.
     radius_shrink, failure_shrink : float, optional
@@ -280,8 +279,8 @@ class DescentMap(Method[MapMemory]):
         change = space.combination(x_next, -1.0, memory.x)
         travelled = memory.travelled + space.inner(change, change)
         restarts = self._restarts(space, memory, y, change, travelled)
-        window = CONSTANTS.value_window + CONSTANTS.window_before
-        now = dataclasses.replace(memory, x=x_next, values=(*memory.values[-window:], y.value))
+        values = *memory.values[1 - CONSTANTS.least_values :], y.value
+        now = dataclasses.replace(memory, x=x_next, values=values)
         if self._accepts_here(memory):
             now.base, now.lowest = y, min(y.value, memory.lowest)
         if restarts:
@@ -397,11 +396,11 @@ def _fixed_point() -> Ending:
 
 def _small_decrease(values: tuple[float, ...], value_tol: float) -> Ending | None:
     window = CONSTANTS.value_window
-    if len(values) <= window + CONSTANTS.window_before:
+    if len(values) < CONSTANTS.least_values:
         return None
     middle, value = values[-1 - window], values[-1]
     fall = middle - value
-    slows = fall <= values[0] - middle and values[-3] - value <= middle - values[1 - window]
+    slows = values[-3] - value <= middle - values[1 - window]
     if not (abs(fall) <= value_tol * abs(value) and slows):  # where it rises, momentum is at work
         return None
     return Ending(
