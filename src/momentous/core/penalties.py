@@ -148,7 +148,7 @@ class GroupL2:
         """The group of each entry; and the places of the entries of each group, filled up with one
         place behind the last entry."""
         _, group, sizes = np.unique(self.groups, return_inverse=True, return_counts=True)
-        places = np.full((len(sizes), sizes.max()), len(group))
+        places = np.full((len(sizes), sizes.max(initial=0)), len(group))
         order = np.argsort(group, kind="stable")
         column = np.arange(len(group)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         places[group[order], column] = order
@@ -260,10 +260,15 @@ class Simplex:
     def value(self, x: Array) -> Any:
         xp = _xp(x)
         off = xp.abs(xp.sum(x, axis=-1) - self.total) / (1.0 + self.total)
-        return _outside(xp, _beyond_rounding(xp, xp.max(off)) | xp.any(x < 0.0))
+        return _outside(xp, xp.any(_beyond_rounding(xp, off)) | xp.any(x < 0.0))
 
     def prox(self, x: Array, step: Any) -> Array:
         xp = _xp(x)
+        if not any(x.shape[-1:]):
+            raise ValueError(
+                f"Simplex: x of shape {tuple(x.shape)} has no entries with a sum; give x at least "
+                "one entry along its last axis"
+            )
         x = x - xp.max(x, axis=-1, keepdims=True)  # theta moves with x, which may be large
         u = xp.sort(x, axis=-1, descending=True)
         count = xp.arange(1, x.shape[-1] + 1, dtype=x.dtype, **_where(x))
