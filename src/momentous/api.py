@@ -167,10 +167,10 @@ def iterate(
         space = layout.space(start)
         if penalty is not None:
             bounds = add_penalty(penalty, bounds, space, start)
+        if bounds is not None or space.agree is not None:
+            start = _enter_box(bounds, space, start, resume is None)
         if space.penalty is not None:
             start = enter_domain(space.penalty, space, start)
-        if bounds is not None:
-            start = _enter_box(bounds, space, start, resume is None)
         saved = None if resume is None else load(resume, space)
         chosen = choose_method(method, parameters, saved, caller)
         oracle = layout.oracle(function_source(fun, jac, _tuple(args), space))

@@ -44,6 +44,7 @@ def cases_of_engines(ranks: Ranks) -> dict:
 def cases_on_three(ranks: Ranks, two: Ranks | None, folder: Path) -> dict:
     layouts = run_cases.LAYOUTS
     found = {"steps": {layout: run_cases.steps(ranks, layout) for layout in layouts}}
+    found["empty part"] = run_cases.runs_with_an_empty_part(ranks)
     if isinstance(ranks, Torch):
         return found
     # The rest only by MPI: its small messages are the faster ones.

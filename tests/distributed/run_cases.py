@@ -26,6 +26,7 @@ from momentous import (
     ElasticNet,
     Ending,
     GroupL2,
+    NonNegative,
     Simplex,
     Status,
     accelerate,
@@ -133,6 +134,36 @@ class Own:
 
     separable = True
     value, prox = L1(0.2).value, L1(0.2).prox
+
+
+class EmptyPart(Regression):
+    """Three columns on every rank but the last of three, which has none."""
+
+    def __init__(self):
+        super().__init__(20, 6)
+
+    def columns(self, ranks: Ranks) -> slice:
+        return slice(3 * ranks.rank, 3 * ranks.rank + 3 if ranks.size > 1 else None)
+
+
+def runs_with_an_empty_part(ranks: Ranks) -> dict[str, Any]:
+    """Terms and bounds of each part of x, entry by entry and in rows."""
+    problem = EmptyPart()
+    start = problem.start_on(ranks, "variables")
+    on_entries = problem.on(ranks, "variables")
+
+    def fun(x):
+        value, gradient = on_entries(x.reshape(-1))
+        return value, gradient.reshape(x.shape)
+
+    rows, size = start.reshape(-1, 3), len(start)
+    calls = {
+        "labels": {"x0": start, "penalty": GroupL2(0.1, np.arange(size) // 3)},
+        "rows": {"x0": rows, "penalty": GroupL2(0.1)},
+        "Simplex": {"x0": np.full(rows.shape, 1 / 3), "penalty": Simplex()},
+        "pairs": {"x0": np.zeros(size), "bounds": [(-0.2, 0.3)] * size},
+    }
+    return {name: run(ranks, "variables", fun, **given).fun for name, given in calls.items()}
 
 
 def map_runs(ranks: Ranks) -> dict[str, Any]:
@@ -337,6 +368,41 @@ def different_arguments(ranks: Ranks, layout: str) -> dict[str, Any]:
     }
 
 
+def _terms(layout: str) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
+    """What rank 0 is called with, and what rank 1 is called with."""
+    weights = np.linspace(0.1, 0.4, len(PROBLEM.start))
+    one_changed = weights + 1e-9 * (np.arange(len(weights)) == 70)
+    terms: dict[str, tuple[object, object]] = {
+        "none": (None, L1(0.5)),
+        "radius": (Ball(3.0), Ball(5.0)),
+        "ridge": (ElasticNet(0.1, 0.1), ElasticNet(0.1, 0.3)),
+        "kind": (Ball(3.0), L1(0.5)),
+        "box": (L1(0.5), NonNegative()),
+    }
+    if layout == "data":
+        terms |= {
+            "weight": (L1(0.1), L1(0.5)),
+            "weights": (L1(weights), L1(one_changed)),
+            "own": (Own(), L1(0.2)),
+        }
+    found = {name: ({"penalty": a}, {"penalty": b}) for name, (a, b) in terms.items()}
+    if layout == "data":
+        found["bounds"] = {"bounds": (-0.1, 1.0)}, {"bounds": (-0.5, 1.0)}
+    return found | {"bounds on one": ({"bounds": None}, {"bounds": (-0.1, 1.0)})}
+
+
+def different_terms(ranks: Ranks, layout: str) -> dict[str, Any]:
+    found = {}
+    fun, start, part = PROBLEM.on(ranks, layout), PROBLEM.start_on(ranks, layout), LAYOUTS[layout]
+    for name, calls in _terms(layout).items():
+        given = calls[ranks.rank == 1]
+        found[name] = ended(lambda given=given: run(ranks, layout, **given))
+        found[f"certify {name}"] = ended(
+            lambda given=given: certify(fun, start, jac=True, ranks=part(ranks), **given)
+        )
+    return found
+
+
 def wrong_gradient(ranks: Ranks, layout: str) -> dict[str, Any]:
     """One coordinate, on the last rank."""
     fun = PROBLEM.on(ranks, layout)
@@ -373,7 +439,7 @@ def nothing_to_do(ranks: Ranks, layout: str) -> dict[str, Any]:
 
 FAULTS = (
     nothing_to_do, interruption, not_a_number, time_limit, wishes, different_arguments,
-    wrong_gradient,
+    different_terms, wrong_gradient,
 )  # fmt: skip
 
 

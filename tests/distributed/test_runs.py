@@ -97,6 +97,12 @@ def test_simple_terms_take_the_same_path(by_mpi):
             assert "takes more than this rank's part of x" in each["terms"][name]
 
 
+def test_a_rank_may_have_no_part_of_x(everywhere):
+    expected = cases.runs_with_an_empty_part(ALONE)
+    for each in everywhere[:3]:
+        assert each["empty part"] == pytest.approx(expected, rel=1e-9)
+
+
 def test_certificates_say_the_same(by_mpi):
     expected = cases.certificates(ALONE)
     for each in by_mpi[:3]:
@@ -220,9 +226,31 @@ def test_a_rank_that_asks_to_stop_ends_all(everywhere, layout, what, nit):
 def test_ranks_that_are_called_with_different_arguments_say_so(everywhere, layout):
     for each in ends(everywhere, "different_arguments", layout):
         assert each["tol"]["message"] == (
-            "rank 1 was called with another tol than rank 0: 0.001, not 0.0001"
+            "rank 1 was called with another tol than rank 0: 0.001, not 0.0001; "
+            "pass the same on all ranks"
         )
         assert "rank 1 was called with another x0 than rank 0" in each["x0"]["message"]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_ranks_with_different_terms_or_bounds_say_so(everywhere, layout):
+    found = ends(everywhere, "different_terms", layout)
+    assert all(each == found[0] for each in found)
+    differ = "rank 1 was called with another penalty= or bounds= than rank 0: "
+    for end in found[0].values():
+        assert end["message"].startswith(differ), end
+        assert end["message"].endswith("; pass the same on all ranks")
+    words = {name: end["message"].removeprefix(differ) for name, end in found[0].items()}
+    assert words["radius"].startswith("Ball(radius=5.0), not Ball(radius=3.0);")
+    if layout == "data":
+        assert words["certify weight"].startswith("L1(weight=0.5), not L1(weight=0.1);")
+        assert words["own"].startswith("L1(weight=0.2), not Own;")
+        assert words["bounds"].startswith("bounds from -0.5 to 1.0, not bounds from -0.1 to 1.0;")
+    else:
+        assert words["box"].startswith("bounds, not a sum over parts;")
+        assert words["ridge"].startswith(
+            "a sum over parts with ridge=0.3, not a sum over parts with ridge=0.1;"
+        )
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

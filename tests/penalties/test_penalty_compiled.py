@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from momentous import L1, ElasticNet, GroupL2, Simplex, minimize
+from momentous import L1, ElasticNet, GroupL2, NonNegative, Simplex, minimize
 
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
@@ -64,6 +64,18 @@ def test_weights_can_be_vmapped(problem):
             host = on_host(problem, L1(weight), 1e-8)
             assert float(fun) == pytest.approx(host.fun, abs=1e-10)
             assert ((np.asarray(x) == 0.0) == (host.x == 0.0)).all()
+
+
+class From0To1(NonNegative):
+    def prox(self, x, step):
+        return jnp.minimum(super().prox(x, step), 1.0)
+
+
+def test_a_subclass_keeps_its_own_prox():
+    from momentous.jax import solve
+
+    found = solve(lambda x: jnp.sum((x - 3.0) ** 2), jnp.zeros(2), penalty=From0To1())
+    np.testing.assert_allclose(found.x, 1.0)
 
 
 def test_compiled_refusals(problem):

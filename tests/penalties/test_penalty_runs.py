@@ -17,8 +17,10 @@ from momentous import (
     Safeguarded,
     Simplex,
     Status,
+    certify,
     iterate,
     minimize,
+    minimize_many,
 )
 from momentous.methods.classical.projected_gradient import ProjectedGradient
 
@@ -149,6 +151,43 @@ def test_terms_of_the_users_own():
     assert residual(fun, Sparse(), result.x) <= 1e-9
     assert (np.abs(result.x) == 1.0).any()
     assert (result.x == 0.0).any()
+
+
+class NetUpTo1(ElasticNet):
+    def value(self, x):
+        return super().value(x) if (x <= 1.0).all() else np.inf
+
+    def prox(self, x, step):
+        return np.minimum(super().prox(x, step), 1.0)
+
+
+class From0To1(NonNegative):
+    def prox(self, x, step):
+        return np.minimum(super().prox(x, step), 1.0)
+
+
+class Bounded(Sparse):
+    bounds = (-1.0, 1.0)  # of the user's own, with another meaning
+
+
+@pytest.mark.parametrize("term", [NetUpTo1(0.0, 0.0), From0To1()])
+def test_a_subclass_keeps_its_own_prox_and_value(term):
+    def fun(x):
+        return float((x - 3.0) @ (x - 3.0)) / 2, x - 3.0
+
+    x0 = np.zeros(2)
+    np.testing.assert_allclose(minimize(fun, x0, jac=True, penalty=term).x, 1.0)
+    assert certify(fun, np.ones(2), jac=True, penalty=term).verdict == "first-order"
+    with pytest.raises(ValueError, match="is infinite at x"):
+        certify(fun, np.full(2, 3.0), jac=True, penalty=term)
+    many = minimize_many(fun, [x0], jac=True, penalty=term, vectorized=False)
+    np.testing.assert_allclose(many.x, 1.0)
+
+
+def test_bounds_of_a_term_of_the_users_own_are_none_of_ours():
+    fun = squares(*data())
+    own, bounded = (minimize(fun, np.zeros(D), jac=True, penalty=p()) for p in (Sparse, Bounded))
+    assert own.x.tobytes() == bounded.x.tobytes()
 
 
 @pytest.mark.parametrize("term", TERMS, ids=lambda term: type(term).__name__)

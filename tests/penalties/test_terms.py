@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy import optimize
 
-from momentous import L1, Ball, Box, ElasticNet, GroupL2, NonNegative, Simplex
+from momentous import L1, Ball, Box, ElasticNet, GroupL2, NonNegative, Simplex, minimize
 from momentous.core.penalties import Penalty
 
 D = 6
@@ -125,6 +125,25 @@ def test_rows_are_groups_and_simplices_without_labels():
 def test_simplex_keeps_the_sum_of_far_points():
     x = 1e6 + np.random.default_rng(0).random(50)
     assert abs(Simplex().prox(x, 1.0).sum() - 1.0) < 1e-14
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch", "jax.numpy"])
+@pytest.mark.parametrize(
+    ("term", "shape"),
+    [(L1(), 0), (ElasticNet(), 0), (GroupL2(1.0, []), 0), (Ball(), 0), (NonNegative(), 0),
+     (GroupL2(), (0, 3)), (Simplex(), (0, 3))],
+)  # fmt: skip
+def test_terms_of_no_entries_are_0(library, term, shape):
+    x = pytest.importorskip(library).zeros(shape)
+    assert float(term.value(x)) == 0.0
+    assert term.prox(x, 0.5).shape == x.shape
+    assert gap(term, x, x).shape == x.shape
+
+
+@pytest.mark.parametrize("shape", [0, (2, 0), ()])
+def test_a_simplex_of_no_entries_is_refused(shape):
+    with pytest.raises(ValueError, match="give x at least one entry along its last axis"):
+        minimize(lambda x: (0.0, x), np.zeros(shape), jac=True, penalty=Simplex())
 
 
 @pytest.mark.parametrize("library", ["torch", "jax.numpy", "array_api_strict"])

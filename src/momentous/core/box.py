@@ -138,13 +138,15 @@ def read_bounds(bounds: Any, space: Space) -> Box | None:
     x.  None is no bound.  For two variables, two lists are SciPy's pairs; a tuple of two arrays,
     which can be read both ways, is refused.
     """
-    if bounds is None or (isinstance(bounds, tuple | list) and not bounds):
-        return None
-    lower, upper = read_sides(bounds, space.shape, space.describe()["dtype"])
+    # No pairs are those of no entries, too: of a rank that has none.
+    none = bounds is None or (isinstance(bounds, tuple | list) and not bounds and space.size > 0)
+    sides = () if none else read_sides(bounds, space.shape, space.describe()["dtype"])
+    if space.agree is not None:  # before any sum over ranks
+        space.agree(space.penalty, sides)
     # On ranks that have parts of x, all have a box or none has.
-    if not any(space.totals([np.isfinite(side).sum() for side in (lower, upper)])):
+    if none or not any(space.totals([np.isfinite(side).sum() for side in sides])):
         return None
-    return HostBox(space.from_numpy(lower), space.from_numpy(upper))
+    return HostBox(*map(space.from_numpy, sides))
 
 
 def read_sides(bounds: Any, shape: tuple[int, ...], dtype: str) -> tuple[np.ndarray, np.ndarray]:

@@ -148,7 +148,7 @@ class GroupL2:
         """The group of each entry; and the places of the entries of each group, filled up with one
         place behind the last entry."""
         _, group, sizes = np.unique(self.groups, return_inverse=True, return_counts=True)
-        places = np.full((len(sizes), sizes.max()), len(group))
+        places = np.full((len(sizes), sizes.max(initial=0)), len(group))
         order = np.argsort(group, kind="stable")
         column = np.arange(len(group)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         places[group[order], column] = order
@@ -260,10 +260,15 @@ class Simplex:
     def value(self, x: Array) -> Any:
         xp = _xp(x)
         off = xp.abs(xp.sum(x, axis=-1) - self.total) / (1.0 + self.total)
-        return _outside(xp, _beyond_rounding(xp, xp.max(off)) | xp.any(x < 0.0))
+        return _outside(xp, xp.any(_beyond_rounding(xp, off)) | xp.any(x < 0.0))
 
     def prox(self, x: Array, step: Any) -> Array:
         xp = _xp(x)
+        if not any(x.shape[-1:]):
+            raise ValueError(
+                f"Simplex: x of shape {tuple(x.shape)} has no entries with a sum; give x at least "
+                "one entry along its last axis"
+            )
         x = x - xp.max(x, axis=-1, keepdims=True)  # theta moves with x, which may be large
         u = xp.sort(x, axis=-1, descending=True)
         count = xp.arange(1, x.shape[-1] + 1, dtype=x.dtype, **_where(x))
@@ -334,7 +339,7 @@ class Penalty:
 
     def __init__(self, given: Any):
         self.given, self.term, self.ridge = given, given, None
-        if isinstance(given, ElasticNet):
+        if type(given) is ElasticNet:  # the prox of a subclass may be another
             self.term, self.ridge = L1(given.weight), given.ridge
 
     def apply(self, m: Entries, function: Any, x: Array, *others: Any) -> Any:
@@ -411,21 +416,22 @@ class PenaltyOfParts(Penalty):
 def _is_sum_over_parts(term: Any, part: Array) -> bool:
     """Is the term a sum of one for each part?"""
     has_rows = len(part.shape) > 1  # each of them on one rank
-    if isinstance(term, GroupL2):
+    if type(term) is GroupL2:
         return has_rows or term.groups is not None
-    if isinstance(term, Simplex):
+    if type(term) is Simplex:
         return has_rows
-    return isinstance(term, L1 | ElasticNet | Box) or getattr(term, "separable", False)
+    return type(term) in (L1, ElasticNet, Box, NonNegative) or getattr(term, "separable", False)
 
 
-def refuse_both(bounds: Any, penalty: Any) -> None:
-    """Bounds and a simple term at once."""
+def bounds_or_term(bounds: Any, penalty: Any) -> tuple[Any, Any]:
+    """A box as bounds, any other as a term; both at once are refused."""
     if bounds is not None:
         raise ValueError(
             "bounds= and penalty= cannot be given together; Box(lower, upper) is the term of "
             "bounds alone, and a term of your own may do both: an object with value(x) and "
             "prox(x, step)"
         )
+    return (penalty.bounds, None) if type(penalty) in (Box, NonNegative) else (None, penalty)
 
 
 def check_term(term: Any) -> None:
@@ -454,12 +460,10 @@ def read_penalty(term: Any, space: Space, start: Array) -> Penalty:
 
 def add_penalty(penalty: Any, bounds: Any, space: Space, start: Array) -> Any:
     """Give the space its simple term; what is returned are the bounds of one that is a box."""
-    refuse_both(bounds, penalty)
+    bounds, term = bounds_or_term(bounds, penalty)
     known = read_penalty(penalty, space, start)
-    if hasattr(penalty, "bounds"):
-        return penalty.bounds
-    space.penalty = known
-    return None
+    space.penalty = None if term is None else known
+    return bounds
 
 
 def membership(feasible: Any) -> Callable[[Array], bool]:

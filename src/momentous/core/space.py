@@ -48,8 +48,8 @@ class Space:
 
     __slots__ = (
         "_blocked", "_low_precision", "_passes", "_passes_in_blocks", "_pool", "_scratch",
-        "_total", "_unused_count", "box", "counts_writes", "device", "dimension", "dtype", "flat",
-        "fuses", "inner", "is_part", "largest", "library", "machine", "offset",
+        "_total", "_unused_count", "agree", "box", "counts_writes", "device", "dimension",
+        "dtype", "flat", "fuses", "inner", "is_part", "largest", "library", "machine", "offset",
         "penalty", "plain", "rounding", "shape", "size", "xp",
     )  # fmt: skip
 
@@ -75,6 +75,7 @@ class Space:
         self.machine: Any = None  # of rules, made where the first one runs
         self.box: Any = None  # `core.box.Box`, where x has bounds
         self.penalty: Any = None  # `core.penalties.Penalty`, where f has a simple term beside it
+        self.agree: Any = None  # on ranks, what raises where their penalty or bounds differ
         self._pool: list[np.ndarray] = []
         self._scratch: list[np.ndarray] = []  # blocks for what a pass makes on its way
         # The reference count of an array that only the pool holds.  How many references a call

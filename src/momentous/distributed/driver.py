@@ -11,10 +11,12 @@ import dataclasses
 import json
 import math
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
+from zlib import crc32
 
+import array_api_compat
 import numpy as np
 
 from momentous.core.admission import Admission, Fun, scalar, starting_point
@@ -22,14 +24,15 @@ from momentous.core.checkpoint import Checkpoint, InMemory, RunState, shard_path
 from momentous.core.loop import NOW, Callback, Layout, Run, RunOptions
 from momentous.core.method import Method
 from momentous.core.oracle import Oracle, Sample
+from momentous.core.penalties import Ball, Penalty
 from momentous.core.result import Result
 from momentous.core.sources import Answer, Source, Wrapped
-from momentous.core.space import Array, Space
+from momentous.core.space import Array, Space, to_numpy
 from momentous.core.stopping import AnyOf, Criterion, WallTime, flatten, leaves
 from momentous.distributed.agreement import Agreement
 from momentous.distributed.find import find
 from momentous.distributed.ranks import Ranks
-from momentous.io.types import Unchecked
+from momentous.io.types import AnyArray, Unchecked
 
 RanksArgument = Literal["data", "variables"] | Layout | None
 
@@ -61,6 +64,20 @@ class Data(Layout):
         kind = f"shape {tuple(start.shape)} and dtype {start.dtype}"
         require_same(self.ranks, {"x0": kind})
         return starting_point(self.ranks.broadcast(start))  # in memory of our own
+
+    def space(self, start: Array) -> Space:
+        space = super().space(start)
+        space.agree = self.agree
+        return space
+
+    def agree(self, penalty: Penalty | None, sides: Sequence[AnyArray]) -> None:
+        """Raise a ValueError on all ranks where their terms or bounds differ."""
+        require_same(self.ranks, {"penalty= or bounds=": self._restriction(penalty, sides)})
+
+    def _restriction(self, penalty: Penalty | None, sides: Sequence[AnyArray]) -> str | None:
+        if penalty is not None:
+            return _in_words(penalty.given)
+        return "bounds from {} to {}".format(*map(_numbers, sides)) if sides else None
 
     def oracle(self, source: Source) -> Oracle:
         return Oracle(SummedSource(source, self._agreement), self._agreement.interrupts)
@@ -105,12 +122,23 @@ class Variables(Data):
 
     def space(self, start: Array) -> Space:
         sizes = self.ranks.row_counts(math.prod(start.shape))
-        return Space(
+        space = Space(
             start,
             total=self._agreement.total,
             offset=sum(sizes[: self.ranks.rank]),
             dimension=sum(sizes),
         )
+        space.agree = self.agree
+        return space
+
+    def _restriction(self, penalty: Penalty | None, sides: Sequence[AnyArray]) -> str | None:
+        """Its kind, and what is of all of x: weights, groups and bounds are of this rank's part."""
+        if penalty is None:
+            return "bounds" if sides else None
+        if type(penalty.given) is Ball:
+            return _in_words(penalty.given)
+        ridge = "" if penalty.ridge is None else f" with ridge={_numbers(penalty.ridge)}"
+        return f"a sum over parts{ridge}"
 
     def oracle(self, source: Source) -> Oracle:
         return PartsOracle(source, self._agreement)
@@ -300,8 +328,27 @@ def require_same(ranks: Ranks, given: dict[str, object]) -> None:
             name = next(name for name in (*first, *other) if first.get(name) != other.get(name))
             raise ValueError(
                 f"rank {rank} was called with another {name} than rank 0: "
-                f"{other.get(name, 'none')}, not {first.get(name, 'none')}"
+                f"{other.get(name, 'none')}, not {first.get(name, 'none')}; pass the same on all "
+                "ranks"
             )
+
+
+def _in_words(term: Unchecked) -> str:
+    """A term of ours with its parameters; of the user's own its name."""
+    name = type(term).__name__
+    if type(term).__module__ != Ball.__module__:
+        return name
+    values = {field.name: getattr(term, field.name) for field in dataclasses.fields(term)}
+    return f"{name}({', '.join(f'{key}={_numbers(value)}' for key, value in values.items())})"
+
+
+def _numbers(given: Unchecked) -> str:
+    """A few as they are, of many a check sum."""
+    a = to_numpy(given) if array_api_compat.is_array_api_obj(given) else np.asarray(given)
+    a = a.astype(str) if a.dtype == object else a
+    if a.size > 0 and (a == a.flat[0]).all():
+        return str(a.flat[0])
+    return str(a.tolist()) if a.size < 9 else f"{a.size} numbers of CRC {crc32(a.tobytes()):08x}"
 
 
 def _parts(stop: Criterion) -> tuple[Criterion, ...]:

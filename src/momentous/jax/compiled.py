@@ -14,7 +14,7 @@ from jax.extend.core import jaxpr_as_fun
 from momentous.api import choose_method
 from momentous.core.box import Box, Sides
 from momentous.core.method import DEFAULT_TOLERANCE, Method
-from momentous.core.penalties import refuse_both
+from momentous.core.penalties import bounds_or_term
 from momentous.core.stopping import require
 from momentous.jax.driver import Driver, Function, Solution
 from momentous.jax.flat import Flat, Tree, value_and_aux
@@ -100,9 +100,7 @@ def solve(
         key = jax.random.key(0)
     flat = Flat(x0)
     if penalty is not None:
-        refuse_both(bounds, penalty)
-        if hasattr(penalty, "bounds"):
-            penalty, bounds = None, tuple(penalty.bounds)
+        bounds, penalty = bounds_or_term(bounds, penalty)
     sides = None if bounds is None else flat.bounds(bounds)
     if sides is not None or penalty is not None:
         method = in_box(method, "bounds=" if penalty is None else "penalty=")

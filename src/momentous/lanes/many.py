@@ -17,7 +17,7 @@ from momentous.core.admission import levels_to_the_user, starting_point
 from momentous.core.box import Box, read_sides, sides_or_pairs
 from momentous.core.checkpoint import Checkpoint
 from momentous.core.method import Method
-from momentous.core.penalties import Penalty, enter_domain, read_penalty, refuse_both
+from momentous.core.penalties import Penalty, bounds_or_term, enter_domain, read_penalty
 from momentous.core.rule import Rule
 from momentous.core.space import Array, Space, to_numpy
 from momentous.core.stopping import require
@@ -153,9 +153,7 @@ def minimize_many(
     )
     rows = function.to_lanes(function.xp.reshape(starts, (starts.shape[0], function.size)))
     if penalty is not None:
-        refuse_both(bounds, penalty)
-        if hasattr(penalty, "bounds"):
-            bounds, penalty = penalty.bounds, None
+        bounds, penalty = bounds_or_term(bounds, penalty)
     box = _box(bounds, function, rows)
     m = Lanes(rows, bounds=box)
     if penalty is not None:
