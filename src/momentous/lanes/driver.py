@@ -152,18 +152,7 @@ class Driver:
         better = ended & (shown.grad_norm < batch.best.grad_norm)
         value, noise = shown.value, rule.noise(memory)
         level, level_fun = count_level(m, batch.level, batch.level_fun, value, noise)
-        best_nit = m.where(better, nit, batch.best_nit)
-        after = m.but(
-            batch,
-            nit=nit,
-            best=m.choose(better, shown, batch.best),
-            best_nit=best_nit,
-            restarts=batch.restarts + m.where(ended, m.restarts(outcome.events), 0),
-            level=m.where(ended, level, batch.level),
-            level_fun=m.where(ended, level_fun, batch.level_fun),
-            has_shown=batch.has_shown & m.no(ended),
-            started=batch.started | ended,
-        )
+        best_nit, level = m.where(better, nit, batch.best_nit), m.where(ended, level, batch.level)
         accepted = rule.accepted(memory)
         small = ended & (shown.grad_norm <= self.tolerance) & m.isfinite(value)
         lowest = m.where(value <= accepted.value, value, accepted.value)
@@ -174,9 +163,20 @@ class Driver:
         )
         ends = ends | ((nit % 32 == 0) & m.no(m.inner(shown.point, shown.point) < m.largest))
         if rule.ends_at_noise:
-            ends = ends | rests(after.level, nit - best_nit)
+            ends = ends | rests(level, nit - best_nit)
         code: Number = m.where(ended & ends, MAY_END, GOES_ON)
-        return m.but(after, code=m.case(code, (small, lambda: self._converged(after, small, code))))
+        return m.but(
+            batch,
+            nit=nit,
+            best=m.choose(better, shown, batch.best),
+            best_nit=best_nit,
+            restarts=batch.restarts + m.where(ended, m.restarts(outcome.events), 0),
+            level=level,
+            level_fun=m.where(ended, level_fun, batch.level_fun),
+            has_shown=batch.has_shown & m.no(ended),
+            started=batch.started | ended,
+            code=m.case(code, (small, lambda: self._converged(batch, small, code))),
+        )
 
     def _converged(self, batch: Batch, small: Number, code: Number) -> Number:
         """May these runs end at a small gradient?  Where f has risen it is not said here."""

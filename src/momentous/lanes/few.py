@@ -41,8 +41,10 @@ class Alone(Host):
 
     def inside(self, x: Array) -> Array:
         """A point inside is itself: it may be one that is known (`same`)."""
-        kept = x if self.box is None else self.box.clip(self, x)
-        return x if kept is x or np.array_equal(x, kept) else kept
+        if self.box is None or x is self.box.latest:
+            return x
+        kept = self.box.clip(self, x)
+        return x if np.array_equal(x, kept) else kept
 
     @staticmethod
     def passed_on(ask: Ask, rule: Any) -> Ask:

@@ -82,27 +82,26 @@ def model_step(m: BoxMachine, here: Sample, inverse: Inverse) -> Array:
     """p, where the model is least of all that the gradient does not press to their bounds, a little
     longer where it meets one."""
     box, x, g = m.box, here.point, here.gradient
-    lo = m.each(_room, box.lower, box.upper, x, g)
-    up = m.each(_room, box.upper, box.lower, x, g)
+    lo = m.each(_way_down, x, g, box.lower, box.upper)
+    up = m.each(_way_up, x, g, box.lower, box.upper)
     if inverse.face is not None:
         known: Array = inverse.face.least_between(m, inverse, lo, up, g)
         return known
     newton = inverse.descent(m, g)
-    meets = m.dot(_leaves, newton, lo, up)
+    wrong = m.each(_outside, newton, lo, up)
+    count = m.inner(wrong, wrong)
 
     def pivoted() -> Array:
         if (face := inverse.kept_face(m)) is not None:
             return face.least_between(m, inverse, lo, up, g)
-        held = m.each(zeros_like, g)
-        wrong = m.each(_wrong, held, newton, held, lo, up)
 
         def held_step(held: Array, target: Array) -> Array:
             return inverse.held_step(m, held, target, g)
 
-        step = exchange(m, lo, up, held, wrong, meets, held_step)
+        step = exchange(m, lo, up, m.each(zeros_like, g), wrong, count, held_step)
         return m.each(cut_between(m), step, lo, up)
 
-    return m.case(newton, (meets > 0.0, pivoted))
+    return m.case(newton, (count > 0.0, pivoted))
 
 
 def longer(m: BoxMachine) -> float:
@@ -141,10 +140,13 @@ def exchange(
     return m.repeat(Pivots(held, wrong, held, count, math.inf), goes_on, turn).step
 
 
-def _room(xp: Any, far: Array, near: Array, x: Array, g: Array) -> Array:
-    """The way to a bound; 0 where the gradient presses x to the other one."""
-    way = far - x
-    return xp.where((x == near) & (xp.sign(way) * g > 0.0), 0.0, way)
+def _way_down(xp: Any, x: Array, g: Array, lower: Array, upper: Array) -> Array:
+    """The way to the lower bound; 0 where the gradient presses x to the upper one."""
+    return xp.where((x == upper) & (g < 0.0), 0.0, lower - x)
+
+
+def _way_up(xp: Any, x: Array, g: Array, lower: Array, upper: Array) -> Array:
+    return xp.where((x == lower) & (g > 0.0), 0.0, upper - x)
 
 
 def zeros_like(xp: Any, a: Array) -> Array:
@@ -163,10 +165,9 @@ def _sum(xp: Any, a: Array, b: Array) -> Array:
     return a + b
 
 
-def _leaves(xp: Any, p: Array, lo: Array, up: Array) -> tuple[Array, Array]:
-    """1 where a step leaves the box."""
-    leaves = xp.astype((p < lo) | (p > up), p.dtype)
-    return leaves, leaves
+def _outside(xp: Any, p: Array, lo: Array, up: Array) -> Array:
+    """On which side a step leaves the box: -1, 1, or 0 where it does not."""
+    return xp.sign(p - xp.minimum(xp.maximum(p, lo), up))
 
 
 def _target(xp: Any, held: Array, lo: Array, up: Array) -> Array:

@@ -23,7 +23,7 @@ from momentous.core.machine import Host, has_kinks
 from momentous.core.oracle import Sample
 from momentous.core.record import record
 from momentous.core.space import Array, Space
-from momentous.methods.classical.box_model import off_target, where_held
+from momentous.methods.classical.box_model import where_held
 from momentous.methods.classical.constants import LBFGS_CONSTANTS
 from momentous.methods.classical.curvature import (
     UNIT,
@@ -106,11 +106,10 @@ class Matrix(Curvature):
         return self.halves.descent(m, self.gamma, gradient)
 
     def held_step(self, m: Any, held: Array, target: Array, gradient: Array) -> Array:
-        newton, gamma = self.descent(m, gradient), self.gamma
-        rest = m.each(off_target, held, target, newton)
-        z, more = self.halves.solve(m, gamma, held, rest)
-        p = m.each(where_held, held, target, m.combination(newton, 1.0, more))
-        return m.combination(p, -gamma, z)
+        missing = m.combination(target, -1.0, self.descent(m, gradient))
+        z = self.halves.solve(m, self.gamma, held, missing)
+        p = m.each(where_held, held, target, self.descent(m, m.combination(gradient, -1.0, z)))
+        return m.combination(p, -self.gamma, z)
 
     def inverse(self, held: np.ndarray | None) -> Callable[[np.ndarray], np.ndarray]:
         matrix = self.halves.matrix(self.gamma)
@@ -158,14 +157,14 @@ class Halves:
         whole: np.ndarray = upper + np.triu(upper, 1).T
         return whole
 
-    def solve(self, m: Host, gamma: float, held: Array, r: Array) -> tuple[Array, Array]:
-        """z with (H z)_A = r_A and z = 0 outside of A, where ``held``; and H z."""
-        space, chosen = m.space, np.flatnonzero(flat(m.space, held))
-        z, columns = np.zeros(space.size), self.matrix(gamma)[:, chosen]
-        z[chosen] = solve_positive(columns[chosen], flat(space, r)[chosen])
-        both = (a.reshape(space.shape) for a in (z, columns @ z[chosen]))
-        z, product = map(space.from_numpy, both)
-        return z, product
+    def solve(self, m: Host, gamma: float, held: Array, r: Array) -> Array:
+        """z with (H z)_A = r_A and z = 0 outside of A, where ``held``."""
+        space, z = m.space, np.zeros(m.space.size)
+        (chosen,) = flat(space, held).nonzero()
+        block = chosen[:, None], chosen
+        matrix = gamma * self.first[block] + self.rest[block]  # the solver reads its upper triangle
+        z[chosen] = solve_positive(matrix, flat(space, r)[chosen])
+        return z if space.flat else space.from_numpy(z.reshape(space.shape))
 
 
 @record
@@ -209,15 +208,13 @@ class ArrayHalves:
         """The same, given A g and C g."""
         return m.vector(-gamma[..., None] * products[..., 0, :] - products[..., 1, :])
 
-    def solve(
-        self, m: CurvatureMachine, gamma: Array, held: Array, r: Array
-    ) -> tuple[Array, Array]:
-        """z with (H z)_A = r_A and z = 0 outside of A, where ``held``; and H z."""
+    def solve(self, m: CurvatureMachine, gamma: Array, held: Array, r: Array) -> Array:
+        """z with (H z)_A = r_A and z = 0 outside of A, where ``held``."""
         mask, both = m.entries(held) != 0.0, self.both
         whole = gamma[..., None, None] * both[..., 0, :, :] + both[..., 1, :, :]
         inside = mask[..., :, None] & mask[..., None, :]
-        z = m.solve_positive(m.where(inside, whole, _nothing(m)[0]), m.widened(m.entries(r)))
-        return m.vector(z), m.vector(times(m, whole, z))
+        right = m.where(mask, m.widened(m.entries(r)), 0.0)
+        return m.vector(m.solve_positive(m.where(inside, whole, _nothing(m)[0]), right))
 
     def with_pair(
         self, m: CurvatureMachine, failed: Array, pair: Pair, gradient: Array, before: Array
