@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -31,6 +33,16 @@ def library(name: str) -> Any:
     if name == "jax.numpy":
         pytest.importorskip("jax").config.update("jax_enable_x64", True)
     return pytest.importorskip(name)
+
+
+@pytest.fixture(autouse=True)
+def precision_of_jax() -> Iterator[None]:
+    """As it was, after each test: other tests are of single precision."""
+    jax = sys.modules.get("jax")
+    before = jax is not None and jax.config.jax_enable_x64
+    yield
+    if jax := sys.modules.get("jax"):
+        jax.config.update("jax_enable_x64", before)
 
 
 @pytest.fixture(scope="module")

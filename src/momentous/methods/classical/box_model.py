@@ -72,8 +72,8 @@ class Pivots:
     held: Array  # -1 at the lower bound, 1 at the upper, 0 free
     wrong: Array  # what has to be added to that
     step: Array  # p
-    count: float  # of the wrong ones
-    least: float  # the smallest count so far
+    count: float = math.inf  # of the wrong ones
+    least: float = math.inf  # the smallest count so far
     tries: int = 0  # since then
     pivots: int = 0
 
@@ -98,7 +98,9 @@ def model_step(m: BoxMachine, here: Sample, inverse: Inverse) -> Array:
         def held_step(held: Array, target: Array) -> Array:
             return inverse.held_step(m, held, target, g)
 
-        step = exchange(m, lo, up, m.each(zeros_like, g), wrong, count, held_step)
+        pressed = m.each(_pressed, g, lo, up)
+        first = m.case(wrong, (m.inner(pressed, pressed) > 0.0, lambda: pressed))
+        step = exchange(m, lo, up, m.each(zeros_like, g), first, held_step)
         return m.each(cut_between(m), step, lo, up)
 
     return m.case(newton, (count > 0.0, pivoted))
@@ -116,12 +118,12 @@ def cut_between(m: BoxMachine) -> Callable[..., Array]:
 
 
 def exchange(
-    m: BoxMachine, lo: Array, up: Array, held: Array, wrong: Array, count: Any,
+    m: BoxMachine, lo: Array, up: Array, held: Array, wrong: Array,
     held_step: Callable[[Array, Array], Array],
 ) -> Array:  # fmt: skip
-    """The step that is least between two sides, given a guess at what is held at them, and how many
-    of that are wrong.  ``held_step(held, target)`` is the one with these entries at their targets,
-    beyond the side that holds them."""
+    """The step that is least between two sides, given a guess at what is held at them, and what is
+    to be added to that.  ``held_step(held, target)`` is the one with these entries at their
+    targets, beyond the side that holds them."""
 
     def turn(state: Pivots) -> Pivots:
         fewer = state.count < state.least
@@ -137,7 +139,7 @@ def exchange(
     def goes_on(state: Pivots) -> Any:
         return (state.count > 0.0) & (state.pivots < MOST_PIVOTS)
 
-    return m.repeat(Pivots(held, wrong, held, count, math.inf), goes_on, turn).step
+    return m.repeat(Pivots(held, wrong, held), goes_on, turn).step
 
 
 def _way_down(xp: Any, x: Array, g: Array, lower: Array, upper: Array) -> Array:
@@ -163,6 +165,11 @@ def off_target(xp: Any, held: Array, target: Array, p: Array) -> Array:
 
 def _sum(xp: Any, a: Array, b: Array) -> Array:
     return a + b
+
+
+def _pressed(xp: Any, g: Array, lo: Array, up: Array) -> Array:
+    """The sides of variables that cannot move."""
+    return xp.where(lo == up, -xp.sign(g), 0.0)
 
 
 def _outside(xp: Any, p: Array, lo: Array, up: Array) -> Array:

@@ -209,7 +209,7 @@ class Face:
             return step
 
         entries: Any = Entries(m.space)
-        exchange(entries, low, high, self.sides, wrong, 1.0, held_step)
+        exchange(entries, low, high, self.sides, wrong, held_step)
         return weights[0], self._count(m)[1]
 
     def packed(self) -> StoredFace:
