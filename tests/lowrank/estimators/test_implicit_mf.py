@@ -167,6 +167,7 @@ def test_a_user_who_is_folded_in_is_solved_for_like_the_others(tmp_path):
 
 
 def test_what_the_command_has_fitted_is_loaded(tmp_path):
+    pytest.importorskip("duckdb")
     data = plays()
     lines = [f"{u},{i},{v:g}" for u, i, v in zip(data.rows, data.cols, data.values, strict=True)]
     (tmp_path / "r.csv").write_text("\n".join(["user,item,rating", *lines, ""]))
