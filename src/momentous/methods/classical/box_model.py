@@ -99,7 +99,7 @@ def model_step(m: BoxMachine, here: Sample, inverse: Inverse) -> Array:
             return inverse.held_step(m, held, target, g)
 
         pressed = m.each(_pressed, g, lo, up)
-        first = m.case(wrong, (m.inner(pressed, pressed) > 0.0, lambda: pressed))
+        first = m.choose(m.inner(pressed, pressed) > 0.0, pressed, wrong)
         step = exchange(m, lo, up, m.each(zeros_like, g), first, held_step)
         return m.each(cut_between(m), step, lo, up)
 
