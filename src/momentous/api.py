@@ -471,7 +471,7 @@ def accelerate(
     tol : float, optional
         Stop when the residual |x - T(x)| is at most this times the first one; default 1e-5, 0:
         never.  (``value_tol=1e-6`` stops when five iterations lower the objective by no more
-        than that, relatively, and the last two by no more than the first two.)
+        than that, relatively, and the last two by no more than the first two, after 15.)
     feasible : set or callable, optional
         ``NonNegative()``, ``Simplex()``, ``Box(lower, upper)``, ``Ball(radius)``, or
         ``feasible(x) -> bool``: neither ``step`` nor ``value`` sees a point outside.  An

@@ -227,14 +227,23 @@ def test_the_bend_of_a_small_group_does_not_hide_a_saddle():
         assert found.smallest_eigenvalue == pytest.approx(-1.0, rel=1e-4)
 
 
-@pytest.mark.parametrize("size", [1e-6, 2e-5, 5e-5])
-def test_the_direction_of_a_group_of_a_few_eps_is_not_known(size):
-    """f falls at right angles to it, from the point of that group that is 0."""
-    H, slope, x = np.diag([-1.0, 1.0]), np.array([-(1.0 + 1e-7), 0.0]), np.array([0.0, size])
+@pytest.mark.parametrize(
+    ("size", "slope", "bend"),
+    [
+        (1e-6, [-(1.0 + 1e-7), 0.0], 1.0),
+        (2e-5, [-np.sin(0.45), -np.cos(0.45)], 0.01),
+        (5e-5, [-np.sin(0.19), -np.cos(0.19)], 0.01),
+    ],
+)
+def test_the_direction_of_a_group_of_a_few_eps_is_not_known(size, slope, bend):
+    """f falls along another one, from the point of that group that is 0."""
+    H, slope, x = np.diag([-1.0, bend]), np.array(slope), np.array([0.0, size])
     q = lambda z: (float(slope @ z + z @ H @ z / 2), slope + H @ z)  # noqa: E731
     options = {"jac": True, "eps": 1e-5, "curvature": 1e-3, "penalty": GroupL2(1.0, [0, 0])}
     found = certify(q, x, **options)
-    assert found.verdict is not Verdict.SECOND_ORDER, found.message
+    assert found.verdict is Verdict.FIRST_ORDER, found.message
+    assert found.active.tolist() == [1, 1]
+    assert "within 10 eps of it" in found.message
 
 
 def test_a_ball_no_larger_than_eps_says_nothing():
@@ -261,10 +270,12 @@ def test_products_of_another_shape_are_refused(held, product, message):
         certify(q, x, jac=True, eps=1e-6, hessp=product, **held)
 
 
-def test_steps_stay_within_a_ball_that_x_nearly_fills():
-    x = np.full(100, (1.0 - 1e-6) / 10.0)
+@pytest.mark.parametrize(("radius", "size"), [(1e-5, 0.0), (1.0, 1.0 - 1e-6)])
+def test_difference_steps_stay_within_a_small_or_a_nearly_filled_ball(radius, size):
+    x = np.random.default_rng(0).standard_normal(100)
+    x *= size / np.linalg.norm(x)
     q = lambda z: (float((z - x) @ (z - x) / 2), z - x)  # noqa: E731
-    found = certify(q, x, jac=True, penalty=Ball(1.0))
+    found = certify(q, x, jac=True, penalty=Ball(radius))
     assert found.verdict is Verdict.SECOND_ORDER, found.message
     assert found.smallest_eigenvalue == pytest.approx(1.0, rel=1e-5)
 

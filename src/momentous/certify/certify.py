@@ -83,8 +83,8 @@ class Certificate:
         How far x may go along ``direction``, either way, within the bounds.
     penalty
         The simple term, if there is one.  ``grad_norm`` is then that of x - prox(x - grad f(x), 1),
-        ``active`` is 1 where the term holds an entry at 0, and the eigenvalues are those of the
-        Hessian of f + h along what it leaves free.
+        ``active`` is 1 where the term holds an entry at 0, or a group within a few eps of it,
+        and the eigenvalues are those of the Hessian of f + h along what it leaves free.
     """
 
     verdict: Verdict
@@ -221,7 +221,7 @@ def certify(
     curvature : float, optional
         tau itself, in place of ``rho``.  With neither, tau is a thousandth of the largest absolute
         eigenvalue (or Ritz value); with a ``penalty`` that bends, of what ``fun`` alone makes of a
-        random unit vector.
+        random unit vector, which takes one product more.
     hessp : callable, optional
         ``hessp(x, v, *args) -> array``, exact Hessian-vector products; by default differences of
         gradients.
@@ -382,7 +382,7 @@ def certify(
                 max_products=max_products, gradient_lipschitz=gradient_lipschitz,
                 step=face.step(step), rng=rng,
             )  # fmt: skip
-            return _on_face(on_face, face, certificate)
+            return _on_face(on_face, face, certificate, tau is None)
         d = space.dimension
         if d == 0:
             ends = {
@@ -462,10 +462,12 @@ def certify(
 
 
 def _on_face(
-    found: Certificate, face: Face, certificate: Callable[..., Certificate]
+    found: Certificate, face: Face, certificate: Callable[..., Certificate], by_default: bool
 ) -> Certificate:
     """What was found of what is free, as a certificate of the point."""
     words = found.message.split("; ", 1)[1].replace("the Hessian", face.noun)
+    if by_default and "-tau" in words and "by default" not in words:
+        words += f" (tau: by default {RELATIVE:g} of what fun makes of a random vector)"
     if not face.free.size:
         words = "no variable is free"
     names = (

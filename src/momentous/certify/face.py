@@ -258,6 +258,7 @@ def _of_groups(oracle: Oracle, sample: Sample, eps: float, end: Array) -> Face:
         oracle, sample, ones * term._spread(x, xp.astype(held, x.dtype)) != 0,
         ones * term._spread(x, xp.astype(weak, x.dtype)) != 0, math.inf,
     )  # fmt: skip
+    face.holds = f"h holds {{}} of {{}} entries at 0, or within {CLOSE:g} eps of it"
     one = xp.ones_like(norms)
     size = xp.where(norms > 0, norms, one)
 

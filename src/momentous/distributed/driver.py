@@ -345,7 +345,7 @@ def _in_words(term: Unchecked) -> str:
 def _numbers(given: Unchecked) -> str:
     """A few as they are, of many a check sum."""
     a = to_numpy(given) if array_api_compat.is_array_api_obj(given) else np.asarray(given)
-    a = a.astype(str) if a.dtype == object else a
+    a = a.astype(float) + 0.0 if a.dtype.kind in "biuf" else a.astype(str)  # 1 is 1.0, -0 is 0
     if a.size > 0 and (a == a.flat[0]).all():
         return str(a.flat[0])
     return str(a.tolist()) if a.size < 9 else f"{a.size} numbers of CRC {crc32(a.tobytes()):08x}"

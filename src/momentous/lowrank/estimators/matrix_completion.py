@@ -60,8 +60,8 @@ class MatrixCompletion(RegressorMixin, BiasedCompletion):
         By default 200 sweeps (2000 with ``rank="auto"``), or 1000 iterations of another method.
     tol : float
         Stop when five sweeps lower the objective by less than this, relatively, and the last two by
-        no more than the first two; for other methods when the gradient is smaller than this times
-        that of a small random point.
+        no more than the first two, after 15; for other methods when the gradient is smaller than
+        this times that of a small random point.
     gap_tol : float
         With ``rank="auto"``: stop when the objective is proven to be this near to the optimum,
         relatively.

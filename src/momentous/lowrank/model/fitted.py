@@ -158,7 +158,8 @@ class LowRankModel:
         return self.loss.response(self.scores(pairs, unknown), self.value_range)
 
     def training_error(self) -> float:
-        """The loss's error (root mean square error, mean log loss, ...) for the entries seen."""
+        """The loss's error (root mean square error, mean log loss, ...) for the entries seen; NaN
+        without any."""
         # Without `problem`: a model that was loaded for a few rows has fewer of them than factors.
         rows, cols, values, total = self.seen.rows, self.seen.cols, self.seen.by_row.values, 0.0
         loss = self.loss.of(values)
@@ -166,7 +167,7 @@ class LowRankModel:
             block = slice(begin, begin + BLOCK)
             scores = self.scores_at(rows[block], cols[block]).astype(np.float64)
             total += float(np.sum(loss.error(scores, values[block], self.value_range)))
-        return loss.error_of_mean(total / self.seen.weight)
+        return loss.error_of_mean(total / self.seen.weight) if rows.size else np.nan
 
     def evaluate(self, ratings: Ratings) -> dict[str, float]:
         """The loss's measures (rmse and mae, log loss and accuracy, ...) for these ratings."""

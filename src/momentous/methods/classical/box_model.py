@@ -159,10 +159,6 @@ def where_held(xp: Any, held: Array, target: Array, free: Array) -> Array:
     return xp.where(held != 0.0, target, free)
 
 
-def off_target(xp: Any, held: Array, target: Array, p: Array) -> Array:
-    return xp.where(held != 0.0, target - p, xp.zeros_like(p))
-
-
 def _sum(xp: Any, a: Array, b: Array) -> Array:
     return a + b
 

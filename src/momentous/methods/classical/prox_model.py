@@ -38,7 +38,6 @@ from momentous.core.space import Array
 from momentous.methods.classical.box_model import (
     BentLine,
     Inverse,
-    off_target,
     where_held,
     zeros_like,
 )
@@ -60,6 +59,10 @@ class Model:
     off: Array  # by what the turn before was off
     moved: float = 0.0  # |p|^2
     turns: int = 0
+
+
+def _off_target(xp: Any, held: Array, target: Array, p: Array) -> Array:
+    return xp.where(held != 0.0, target - p, xp.zeros_like(p))
 
 
 def _guess(m: BoxMachine, w: Array, step: Any) -> Model:
@@ -95,7 +98,7 @@ def _model_end(m: BoxMachine, here: Sample, inverse: Inverse, begun: Model, step
             otherwise=lambda: inverse.descent(m, gradient),
         )
         there = m.each(where_held, state.held, state.end, m.combination(x, 1.0, p))
-        multipliers = m.each(off_target, state.held, target, p)
+        multipliers = m.each(_off_target, state.held, target, p)
         slope = m.combination(state.wanted, -1.0 / scale, multipliers)
         after = _guess(m, m.combination(there, step, slope), step)
         off = m.combination(after.end, -1.0, there)
