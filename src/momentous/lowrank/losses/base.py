@@ -103,7 +103,8 @@ class Loss:
 
     def conjugate(self, y: Floats, x: Floats) -> Floats:
         """``max_z -y z - h(z)`` with h the whole loss of an observed pair, the dense part too:
-        convex in y, infinite where it has no bound.  Only certificates ask for it."""
+        convex in y, infinite where it has no bound.  Only certificates ask for it; on a GPU with
+        CuPy's arrays, which NumPy's functions take, and SciPy's do not."""
         raise ValueError(
             f"the {self.name} loss has no certificate, which needs the conjugate of a convex loss: "
             "where it is convex, give it a method `conjugate`"
