@@ -221,10 +221,18 @@ def test_the_bend_of_a_small_group_does_not_hide_a_saddle():
     h = GroupL2([1.0, 0.0], [0, 0, 1])
     x = minimize(fun, np.array([0.5, 0.1, 0.0]), jac=True, penalty=h).x
     assert 0.0 < np.linalg.norm(x[:2]) < 1e-3
-    for hessp in (None, lambda x, v: v * np.array([1.0, 1.0, 3 * x[2] ** 2 - 1.0])):
+    calls = []
+
+    def product(x, v):
+        calls.append(v)
+        return v * np.array([1.0, 1.0, 3 * x[2] ** 2 - 1.0])
+
+    for hessp in (None, product):
         found = certify(fun, x, jac=True, penalty=h, hessp=hessp)
+        assert "by default 0.001 of what fun makes" in found.message
         assert found.verdict is Verdict.SADDLE, found.message
         assert found.smallest_eigenvalue == pytest.approx(-1.0, rel=1e-4)
+    assert found.products == len(calls)
 
 
 @pytest.mark.parametrize(

@@ -374,15 +374,17 @@ def certify(
                     " at: give one of these where h is one"
                 )
                 return certificate(Verdict.FIRST_ORDER, words)
-            given = layout.products(hessp, space), _tuple(args)
+            given, of_f = (layout.products(hessp, space), _tuple(args)), None
+            if tau is None and max_products != 0:
+                of_f = face.tolerance(*given, _seed(rng))
             on_face = certify(
                 face.value, face.point, jac=face.gradient, eps=sys.float_info.max,
-                curvature=face.tolerance(*given, _seed(rng)) if tau is None else tau,
+                curvature=of_f if tau is None else tau,
                 hessp=face.products(*given), failure_probability=failure_probability,
                 max_products=max_products, gradient_lipschitz=gradient_lipschitz,
                 step=face.step(step), rng=rng,
             )  # fmt: skip
-            return _on_face(on_face, face, certificate, tau is None)
+            return _on_face(on_face, face, certificate, of_f is not None)
         d = space.dimension
         if d == 0:
             ends = {
@@ -462,11 +464,11 @@ def certify(
 
 
 def _on_face(
-    found: Certificate, face: Face, certificate: Callable[..., Certificate], by_default: bool
+    found: Certificate, face: Face, certificate: Callable[..., Certificate], has_probed: bool
 ) -> Certificate:
     """What was found of what is free, as a certificate of the point."""
     words = found.message.split("; ", 1)[1].replace("the Hessian", face.noun)
-    if by_default and "-tau" in words and "by default" not in words:
+    if has_probed:
         words += f" (tau: by default {RELATIVE:g} of what fun makes of a random vector)"
     if not face.free.size:
         words = "no variable is free"
@@ -475,6 +477,7 @@ def _on_face(
         "products",
     )  # fmt: skip
     numbers = {name: getattr(found, name) for name in names}
+    numbers["products"] += has_probed
     if found.direction is not None:
         numbers["direction"] = face.spread(found.direction)
     face.report(numbers, numbers.get("direction"))
