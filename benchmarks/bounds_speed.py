@@ -64,8 +64,9 @@ def print_overhead() -> None:
     print("| method | variables | never met | held | L-BFGS-B | beside it | variables held |")
     print("|---|---|---|---|---|---|---|")
     for method in ("lbfgs", "auto", "gd", "ada-ragd"):
-        for size, steps in ((1_000, 200), (10_000, 100), (100_000, 40), (1_000_000, 12)):
+        for size in (10, 100, 1_000, 10_000, 100_000, 1_000_000):
             f, x0 = chain(size)
+            steps = {1_000_000: 12, 100_000: 40, 10_000: 100}.get(size, 200)
             wide, tight, scipys, beside, held = [], [], [], [], 0
             box = -0.8, 1.1
             for _ in range(REPEATS if size < 1e6 else 3):

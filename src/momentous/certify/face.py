@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 
 import numpy as np
 
-from momentous.certify.curvature import RELATIVE
+from momentous.certify.curvature import RELATIVE, Hessian
 from momentous.core.admission import Admission
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.penalties import L1, Ball, GroupL2, Simplex, as_weight
+from momentous.core.sources import function_source
 from momentous.core.space import Array, Space, to_numpy
 from momentous.io.types import AnyArray, AnyFunction, JsonObject, Matrix
 
@@ -31,6 +33,7 @@ class Face:
     nothing, holds = "no variable is at a bound", "{} of {} variables are at bounds"
     strictly = "each fixed or with a multiplier above eps (strict complementarity)"
     weakly = "have multipliers of at most eps: whether f falls from there into the box is not told"
+    bend: Callable[[Array], Array] | None = None  # the Hessian of what is beside f
 
     def __init__(
         self, oracle: Oracle, sample: Sample, held: Array, weak: Array, room: Array,
@@ -100,23 +103,31 @@ class Face:
 
         return product
 
-    @property
-    def usual_step(self) -> float:
-        cube_root: float = self.space.rounding ** (1 / 3)
-        return cube_root * (1.0 + self.space.norm(self.sample.point))
-
     def step(self, wanted: float | None) -> float | None:
         """A length of difference steps that stay inside, where the one wanted may not."""
+        usual = self.space.rounding ** (1 / 3) * (1.0 + self.space.norm(self.sample.point))
         # Some are along a random vector with entries of about 1, of which the largest counts.
         largest = 1.0 + 1.5 * math.sqrt(2.0 * math.log(max(2, self.free.size)))
         inside = self.room / max(4.0, largest)
-        return wanted if (wanted or self.usual_step) <= inside else inside
+        return wanted if (wanted or usual) <= inside else inside
 
     def tolerance(
         self, hessp: AnyFunction | None, args: tuple[object, ...], seed: int
     ) -> float | None:
-        """What tau is to be by default; None: as for any function."""
-        return None
+        """What tau is to be by default, None: as for any function.  Where h bends it is by f alone,
+        as one random vector shows it: the norm of a small group bends by so much that a thousandth
+        of it would be more than f has."""
+        if self.bend is None or not self.free.size:
+            return None
+        space = Space(self.point)
+        oracle = Oracle(
+            function_source(self.value, functools.partial(Face.gradient, self), (), space)
+        )
+        of_f = Face.products(self, hessp, args)
+        q = space.normal(seed)
+        hessian = Hessian(oracle, Sample(self.point), of_f, (), self.step(None))
+        size = space.norm(hessian(q * (1.0 / space.norm(q))))
+        return RELATIVE * size if size > 0.0 else None
 
     def report(self, found: JsonObject, direction: Array | None) -> None:
         """What a certificate says of what is held."""
@@ -168,15 +179,14 @@ def face_in_box(oracle: Oracle, sample: Sample, eps: float) -> Face:
 class TermFace(Face):
     """Where a simple term h is smooth along what it leaves free.
 
-    ``bend`` is the Hessian of h there, and what the curve adds along which a ball holds x.  Points
-    are brought back into the set, if h is one.  ``said`` takes the place of what words() says.
+    The curve along which a ball holds x bends, too.  Points are brought back into the set, if h is
+    one.  ``said`` takes the place of what words() says.
     """
 
     noun = "the Hessian of f + h along what h leaves free"
     nothing, holds = "h holds nothing", "h holds {} of {} entries at 0"
     strictly = "each by more than eps (strict complementarity)"
     weakly = "by no more than eps: whether f + h falls where they move is not told"
-    bend: Callable[[Array], Array] | None = None
     said: str | None = None
 
     def words(self) -> str:
@@ -197,24 +207,6 @@ class TermFace(Face):
             return None
         ridge = self.space.penalty.ridge or 0.0
         return lambda y, v: self._bent(of_f(y, v), v) + ridge * v
-
-    def tolerance(
-        self, hessp: AnyFunction | None, args: tuple[object, ...], seed: int
-    ) -> float | None:
-        """By f alone, as one random vector shows it: the norm of a small group bends by so much
-        that a thousandth of it would be more than f has."""
-        if self.bend is None or not self.free.size:
-            return None
-        space, of_f, y = Space(self.point), super().products(hessp, args), self.point
-        q = space.normal(seed)
-        q = q * (1.0 / space.norm(q))
-        if of_f is not None:
-            size = space.norm(of_f(y, q))
-        else:
-            h = self.step(None) or self.usual_step
-            ahead, behind = (super(TermFace, self).gradient(y + s * q) for s in (h, -h))
-            size = space.norm(ahead - behind) / (2.0 * h)
-        return RELATIVE * size if 0.0 < size < math.inf else None
 
     def report(self, found: JsonObject, direction: Array | None) -> None:
         held = self.held.reshape(self.space.shape).astype(np.int8)

@@ -36,7 +36,6 @@ from momentous.lowrank.solvers.certificate import Certificate, certify
 from momentous.lowrank.solvers.fit import FitRun
 
 Unknown = Literal["mean", "nan", "error"]
-BLOCK = 1 << 20  # predictions that are held at a time
 NEWTON_STEPS = 50  # of rows that are folded in; convex and damped by the ridge, a few are enough
 
 
@@ -160,14 +159,14 @@ class LowRankModel:
     def training_error(self) -> float:
         """The loss's error (root mean square error, mean log loss, ...) for the entries seen; NaN
         without any."""
+        if not self.seen.nnz:
+            return np.nan
         # Without `problem`: a model that was loaded for a few rows has fewer of them than factors.
-        rows, cols, values, total = self.seen.rows, self.seen.cols, self.seen.by_row.values, 0.0
-        loss = self.loss.of(values)
-        for begin in range(0, rows.size, BLOCK):
-            block = slice(begin, begin + BLOCK)
-            scores = self.scores_at(rows[block], cols[block]).astype(np.float64)
-            total += float(np.sum(loss.error(scores, values[block], self.value_range)))
-        return loss.error_of_mean(total / self.seen.weight) if rows.size else np.nan
+        one, loss = np.ones_like, self.loss.of(self.seen.by_row.values)
+        left = np.column_stack([self.row_factors, self.row_bias, one(self.row_bias)])
+        right = np.column_stack([self.col_factors, one(self.col_bias), self.col_bias + self.mean])
+        total = find_backend("numpy").sum_of_errors(loss, left, right, self.seen, self.value_range)
+        return loss.error_of_mean(total / self.seen.weight)
 
     def evaluate(self, ratings: Ratings) -> dict[str, float]:
         """The loss's measures (rmse and mae, log loss and accuracy, ...) for these ratings."""

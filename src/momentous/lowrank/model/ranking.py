@@ -10,7 +10,9 @@ from momentous.lowrank.backends import Backend
 from momentous.lowrank.checks import check_number
 from momentous.lowrank.data.ratings import Ratings
 from momentous.lowrank.data.vocabulary import UNKNOWN, Positions
-from momentous.lowrank.model.fitted import BLOCK, LowRankModel, cells, of_rows
+from momentous.lowrank.model.fitted import LowRankModel, cells, of_rows
+
+SCORES = 1 << 20  # that are held at a time
 
 
 class RankingMetrics(NamedTuple):
@@ -119,7 +121,7 @@ def _auc(model: LowRankModel, users: Positions, own: Positions, cols: Positions)
     order = np.argsort(own, kind="stable")
     cols, starts = cols[order], np.searchsorted(own[order], np.arange(len(users) + 1))
     areas = []
-    length = max(1, BLOCK // len(model.cols))
+    length = max(1, SCORES // len(model.cols))
     for begin in range(0, len(users), length):
         part = users[begin : begin + length]
         scores = model.row_factors[part] @ model.col_factors.T + model.col_bias

@@ -89,7 +89,6 @@ def model_step(m: BoxMachine, here: Sample, inverse: Inverse) -> Array:
         return known
     newton = inverse.descent(m, g)
     wrong = m.each(_outside, newton, lo, up)
-    count = m.inner(wrong, wrong)
 
     def pivoted() -> Array:
         if (face := inverse.kept_face(m)) is not None:
@@ -103,7 +102,7 @@ def model_step(m: BoxMachine, here: Sample, inverse: Inverse) -> Array:
         step = exchange(m, lo, up, m.each(zeros_like, g), first, held_step)
         return m.each(cut_between(m), step, lo, up)
 
-    return m.case(newton, (count > 0.0, pivoted))
+    return m.case(newton, (m.inner(wrong, wrong) > 0.0, pivoted))
 
 
 def longer(m: BoxMachine) -> float:
