@@ -41,6 +41,7 @@ from momentous.lowrank.backends.cuda.modules import (
     Products,
     RowKernels,
     Scores,
+    UnitProducts,
     Weights,
     entry_kernels,
     plain_kernels,
@@ -284,6 +285,17 @@ class CudaSide(Side):
         self._add_chunks(passed, 1.0, out)
         products: Matrix = cupy.asnumpy(out).astype(np.float64)
         return products
+
+    def partner_sums(self, numbers: Array) -> Array:
+        far, values = pack_rows(cupy.asarray(numbers)), self.groups.values
+        rows, size = int(self.groups.starts.size) - 1, numbers.shape[1]
+        out = cupy.zeros((rows, size), far.dtype)
+        loss: Loss = UnitProducts()
+        if values.ndim > 1:
+            loss, values = Products(), cupy.ascontiguousarray(values[:, 1], far.dtype)
+        passed = self.pass_chunks(pack_rows(out), far, size, loss=loss, values=values)
+        self._add_chunks(passed, 1.0, out)
+        return out
 
     def _systems(self, features: Array, curvatures: Array | float) -> Array:
         """``sum_j c_ij f_j f_j'`` of each row, in lower triangles: (r, r, rows)."""

@@ -1,0 +1,331 @@
+"""Fits with learned priors: half sweeps for means, variances and priors, and the free energy.
+
+See `momentous.lowrank.priors` for what is learned.  With N entries (or the sum of their weights),
+noise of variance s, and ``p_ik = prior_k c_i^g``, every half sweep lowers the free energy
+
+    ``N/2 log(2 pi s) + E/(2 s) + 1/2 sum over rows with entries, features of
+    (p_ik (u_ik^2 + S_ik) - log(p_ik S_ik) - 1)``
+
+where E is the expected sum of squared errors, ``residual^2 + sum_k (u_ik^2 S_jk + S_ik v_jk^2 +
+S_ik S_jk)`` and the variances of both biases, summed over the entries.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from momentous.api import accelerate
+from momentous.core.loop import IntermediateResult
+from momentous.core.result import Result
+from momentous.core.status import Ending, Status
+from momentous.core.stopping import Criterion, Progress
+from momentous.io.types import Matrix
+from momentous.lowrank.data.ratings import Floats
+from momentous.lowrank.objective import COLS, ROWS, LowRankObjective
+from momentous.lowrank.priors import PartnerSums, precisions
+
+# Sweeps with a fixed ridge before the first prior: from random factors all features die.
+PLAIN_SWEEPS = 5
+# kappa: so much of a feature's variance enters its first prior.  With 1 features of sparse data
+# die, with 0 too many of others do (benchmarks/held_out.py --real); a bias counts whole.
+FIRST_SHARE = 0.1
+# The first noise, relative to the mean squared residual: entries are fitted better than others.
+FIRST_NOISE = 1.1
+# The noise rises as features shrink to what is certain of them.  A fit ends when it rises by no more
+# than so many `tol` in each of two sweeps, but not before so many sweeps: then features take up
+# noise.  The free energy falls for long after that, and errors on other entries rise meanwhile.
+SETTLED, LEAST_SWEEPS = 20.0, 10
+TINY = 1e-300
+
+
+class Learned(NamedTuple):
+    """A point of a fit with learned priors."""
+
+    means: tuple[Floats, Floats]  # the parameters (P, Q)
+    variances: tuple[Floats, Floats]
+    priors: tuple[Matrix, Matrix]  # of rows and columns, as NumPy arrays: one per parameter
+    noises: tuple[float, float, float]  # now, and before each of the last two sweeps
+    error: float  # E/N
+    sweeps: int = 0  # that led here
+
+
+class FreeEnergy(LowRankObjective):
+    """The objective of fits with learned priors, per entry.
+
+    A point x is one flat vector: the parameters (P, Q) as of a `LowRankObjective`, their variances,
+    the logarithms of noises, error and priors, and the number of sweeps.  On ranks each has the
+    parts of its rows and columns, and all of the numbers that follow.
+
+    Parameters
+    ----------
+    fixed : LowRankObjective
+        Of the squared loss, with the ridge to begin with.
+    """
+
+    def __init__(self, fixed: LowRankObjective):
+        self.__dict__.update(fixed.__dict__)  # the entries are shared
+        self.fixed = fixed
+        biases, (low, high) = self.penalty.biases, self.ratings.whole.value_range
+        self._held = (biases and not self.penalty.row_biases, False)
+        largest = max(abs(low), abs(high)) or 1.0
+        self._least_noise = float(np.finfo(self.dtype).eps) * largest**2
+
+    @property
+    def dimension(self) -> int:
+        """Length of x."""
+        return 2 * self.fixed.dimension + 5 + 2 * self.width
+
+    def _parts(self, x: Floats) -> tuple[Floats, Floats]:
+        return self.fixed._parts(x[: self.fixed.dimension])
+
+    # --- points -----------------------------------------------------------------------------------
+
+    def pack(self, point: Learned) -> Floats:
+        """The flat vector."""
+        xp, limits = self.backend.xp, np.finfo(self.dtype)
+        numbers = np.concatenate([point.noises, [point.error], *point.priors])
+        tail = np.log(np.clip(numbers, float(limits.tiny), float(limits.max) ** 0.75))
+        tail = np.append(tail, point.sweeps)
+        parts = [each.ravel() for each in (*point.means, *point.variances)]
+        x: Floats = xp.concatenate([*parts, xp.asarray(tail.astype(self.dtype))])
+        return x
+
+    def unpack(self, x: ArrayLike) -> Learned:
+        """The point that a flat vector stands for."""
+        flat, end = self._check_point(x), 2 * self.fixed.dimension
+        means, variances = self._parts(flat), self._parts(flat[self.fixed.dimension : end])
+        tail = np.asarray(self.backend.to_host(flat[end:]), np.float64)
+        noises, error, priors = np.split(np.exp(tail[:-1]), [3, 4])
+        now, before, first = noises.tolist()
+        both = priors[: self.width], priors[self.width :]
+        return Learned(means, variances, both, (now, before, first), error.item(), int(tail[-1]))
+
+    def value(self, x: ArrayLike, *, balance: float | None = None) -> float:
+        """The free energy at x, per entry."""
+        point = self.unpack(x)
+        total = sum(self._divergence(point, which) for which in (ROWS, COLS))
+        noise = point.noises[0]
+        spread = math.log(2.0 * math.pi * noise) + point.error / noise
+        return 0.5 * (spread + self.ranks.sum(total) / self.weight)
+
+    def _divergence(self, point: Learned, which: int) -> float:
+        """The sum of ``p (u^2 + S) - log(p S) - 1`` over this rank's part of a side."""
+        xp, there = self.backend.xp, self._with_entries[which]
+        p = self._precision(which, point.priors[which])[there, : self._free(which)]
+        u, S = (
+            side[which][there, : self._free(which)].astype(np.float64)
+            for side in (point.means, point.variances)
+        )
+        S *= p
+        return float(xp.sum(p * u * u + S - xp.log(S) - 1.0))
+
+    def _free(self, which: int) -> int:
+        """The parameters of a row that are not held."""
+        return self.width - self._held[which]
+
+    @cached_property
+    def _with_entries(self) -> list[Any]:
+        """The rows and the columns that have entries, as indices."""
+        flags = [counts > 0 for counts in self._counts_on_device]
+        return [slice(None) if bool(each.all()) else each for each in flags]
+
+    def _precision(self, which: int, prior: Matrix) -> Matrix:
+        there = self.backend.xp.asarray(prior)
+        return precisions(there, self._counts_on_device[which], self.penalty.biases)
+
+    # --- half a sweep -----------------------------------------------------------------------------
+
+    def partner_sums(self, which: int, means: Floats, variances: Floats) -> PartnerSums:
+        """Over the partners of the rows (0) or columns (1), given the other side's numbers."""
+        xp, r, counts = self.backend.xp, self.rank, self._counts_on_device[which]
+        rows, found = len(counts), []
+        for numbers, of_bias in ((variances[:, :r], 0.0), (means[:, :r] ** 2, counts)):
+            numbers = xp.ascontiguousarray(numbers)
+            if which == ROWS and self.ranks.size > 1:
+                shares = self.ranks.shares(self.ratings.shape[1])
+                numbers = self.ranks.all_gather(numbers, shares)
+            sums = self.side(which).partner_sums(numbers)
+            if which == COLS and self.ranks.size > 1:
+                sums = self.ranks.reduce_scatter(xp.ascontiguousarray(sums))
+            whole = xp.empty((rows, self.width), sums.dtype)
+            whole[:, :r] = sums
+            if self.penalty.biases:
+                whole[:, -1] = of_bias
+            found.append(whole)
+        return PartnerSums(*found)
+
+    def half(
+        self, point: Learned, which: int, steps: int | None = None
+    ) -> tuple[Learned, PartnerSums]:
+        """New means, variances and a new prior of the rows (0) or columns (1).
+
+        Means are exact for the others, or after so many ``steps`` of conjugate gradients.
+        """
+        own, other, noise = point.means[which], point.means[1 - which], point.noises[0]
+        sums = self.partner_sums(which, other, point.variances[1 - which])
+        precision, held = self._precision(which, point.priors[which]), self._held[which]
+        weights = sums.weights(noise, precision, held)
+        squares = None
+        if steps is not None:  # the mean of the entries' squares: that of the rows' sums
+            total = self.backend.to_host(sums.squares.sum(axis=0, dtype=np.float64))
+            squares = self.ranks.all_reduce(np.asarray(total)) / self.weight
+        found, _ = self.solve_side(
+            which,
+            own if which == ROWS else self.gathered(own),
+            other if which == COLS else self.gathered(other),
+            weights.astype(self.dtype),
+            with_value=False,
+            steps=steps,
+            squares=squares,
+        )
+        variances = sums.own_variances(noise, weights, held).astype(self.dtype)
+        prior = self._prior(which, found, variances)
+        means, both, priors = (
+            (new, old[COLS]) if which == ROWS else (old[ROWS], new)
+            for new, old in (
+                (found, point.means),
+                (variances, point.variances),
+                (prior, point.priors),
+            )
+        )
+        return point._replace(means=means, variances=both, priors=priors), sums
+
+    def _prior(self, which: int, means: Floats, variances: Floats) -> NDArray[np.float64]:
+        """1 over the mean of ``c^g (u^2 + S)``, over all rows with entries."""
+        there, counts = self._with_entries[which], self._counts_on_device[which]
+        growth = self._precision(which, np.ones(self.width))
+        sums = (growth * (means * means + variances))[there].sum(axis=0, dtype=np.float64)
+        rows = float((counts > 0).sum())
+        *total, rows = self.ranks.all_reduce(np.append(self.backend.to_host(sums), rows)).tolist()
+        prior: NDArray[np.float64] = rows / np.maximum(total, TINY)
+        if self._held[which]:
+            prior[-1] = 1.0
+        return prior
+
+    def with_noise(self, point: Learned, which: int, sums: PartnerSums) -> Learned:
+        """The best noise after half a sweep of a side, whose sums over partners are given."""
+        error = self._error(point, which, sums)
+        noises = max(error, self._least_noise), *point.noises[:2]
+        return point._replace(noises=noises, error=error, sweeps=point.sweeps + 1)
+
+    def _error(self, point: Learned, which: int, sums: PartnerSums) -> float:
+        """E/N."""
+        xp, u, S = self.backend.xp, point.means[which], point.variances[which]
+        total = xp.sum(u * u * sums.variances + S * (sums.variances + sums.squares))
+        if self.penalty.biases:
+            total += point.variances[1 - which][:, -1] @ self._counts_on_device[1 - which]
+        own = 2.0 * self.losses(*point.means) + float(total)
+        return self.ranks.sum(own) / self.weight
+
+    # --- where to begin ---------------------------------------------------------------------------
+
+    def begin(self, x: Floats) -> Floats:
+        """The point for parameters that were fitted with the fixed ridge, as ``fixed`` has them.
+
+        Principal axes, sides of rows of equal size, and the first prior.
+        """
+        r, (P, Q) = self.rank, self.fixed.factors(x)
+        m, n = self.ratings.whole.shape
+        U, V = self.balanced(P[:, :r], Q[:, :r])
+        scale = (m / n) ** 0.25
+        P[:, :r], Q[:, :r] = U * scale, V / scale
+        asarray = self.backend.asarray
+        means = asarray(P, self.dtype), asarray(Q[self.items], self.dtype)
+        residual = 2.0 * self.ranks.sum(self.losses(*means)) / self.weight
+        noise = max(FIRST_NOISE * residual, self._least_noise)
+        share = np.append(np.full(r, FIRST_SHARE), np.ones(self.width - r))
+        shares = self.backend.xp.asarray(share)
+        variances, priors = [], []
+        for which in (ROWS, COLS):
+            nothing = self.backend.xp.zeros_like(means[1 - which])
+            squares = self.partner_sums(which, means[1 - which], nothing)
+            held, fixed = self._held[which], self.fixed.weights[which]
+            first = squares.own_variances(noise, fixed, held)
+            priors.append(self._prior(which, means[which], shares * first))
+            weights = squares.weights(noise, self._precision(which, priors[which]), held)
+            variances.append(squares.own_variances(noise, weights, held).astype(self.dtype))
+        return self.point_of(means, tuple(variances), tuple(priors), noise)
+
+    def point_of(
+        self,
+        means: tuple[Floats, Floats],
+        variances: tuple[Floats, Floats],
+        priors: tuple[Matrix, Matrix],
+        noise: float,
+    ) -> Floats:
+        """The flat vector of these; the error is computed."""
+        point = Learned(means, variances, priors, (noise, math.inf, math.inf), 0.0)
+        sums = self.partner_sums(COLS, means[ROWS], variances[ROWS])
+        return self.pack(point._replace(error=self._error(point, COLS, sums)))
+
+
+class LearnedSweep:
+    """One sweep as a descent map: rows, columns, noise; x and images are points of a `FreeEnergy`.
+
+    There is no momentum: the free energy falls for longer than predictions get better, so what
+    would make it fall faster does not pay.
+
+    Parameters
+    ----------
+    objective : FreeEnergy
+    steps : int, optional
+        Of conjugate gradients per row; by default rows are solved exactly.
+    """
+
+    def __init__(self, objective: FreeEnergy, steps: int | None = None):
+        self.objective, self.steps = objective, steps
+        self.last: Learned | None = None  # the point that the last sweep began at
+
+    def __call__(self, x: Floats) -> tuple[Floats, float]:
+        """(the next point, the free energy at this one), for ``accelerate(..., value=True)``."""
+        objective = self.objective
+        self.last = point = objective.unpack(x)
+        for which in (ROWS, COLS):
+            point, sums = objective.half(point, which, self.steps)
+        return objective.pack(objective.with_noise(point, COLS, sums)), objective.value(x)
+
+    def run(
+        self, x: Floats, tol: float, callback: Callable[[IntermediateResult], object], **options: Any
+    ) -> tuple[Floats, Result]:
+        """Sweeps from a point, until the noise has settled: the last point, and the result."""
+        result = accelerate(
+            self,
+            x,
+            value=True,
+            tol=0.0,
+            restart="always",
+            secants=0,
+            stop=Settled(self, SETTLED * tol),
+            callback=callback,
+            ranks=self.objective.layout,
+            interrupts="return",
+            **options,
+        )
+        return result.x if result.image is None else result.image, result
+
+
+class Settled(Criterion):
+    """After some sweeps, the last two raised the noise by no more than this each, relatively."""
+
+    def __init__(self, sweep: LearnedSweep, tol: float):
+        self.sweep, self.tol = sweep, tol
+
+    def check(self, progress: Progress) -> Ending | None:
+        last = self.sweep.last
+        if last is None or last.sweeps < LEAST_SWEEPS:
+            return None
+        now, before, first = last.noises
+        rises = now - before, before - first
+        if not (self.tol > 0.0 and max(rises) <= self.tol * now):
+            return None
+        message = (
+            f"two sweeps raised the variance of the noise, {now:.4g}, by no more than "
+            f"{self.tol:.2g} each, relatively"
+        )
+        return Ending(Status.CONVERGED, message, {"noise": now, "tol": self.tol})
