@@ -28,7 +28,13 @@ from momentous.core.stopping import Criterion, Progress
 from momentous.io.types import Matrix
 from momentous.lowrank.data.ratings import Floats
 from momentous.lowrank.objective import COLS, ROWS, LowRankObjective
-from momentous.lowrank.priors import PartnerSums, precisions
+from momentous.lowrank.priors import (
+    LearnedPriors,
+    PartnerSums,
+    PredictionVariance,
+    calibration_of,
+    precisions,
+)
 
 # Sweeps with a fixed ridge before the first prior: from random factors all features die.
 PLAIN_SWEEPS = 5
@@ -41,6 +47,7 @@ FIRST_NOISE = 1.1
 # than so many `tol` in each of two sweeps, but not before so many sweeps: then features take up
 # noise.  The free energy falls for long after that, and errors on other entries rise meanwhile.
 SETTLED, LEAST_SWEEPS = 20.0, 10
+CALIBRATED = 20_000  # entries that the standard deviations of predictions are calibrated on
 TINY = 1e-300
 
 
@@ -263,6 +270,41 @@ class FreeEnergy(LowRankObjective):
         point = Learned(means, variances, priors, (noise, math.inf, math.inf), 0.0)
         sums = self.partner_sums(COLS, means[ROWS], variances[ROWS])
         return self.pack(point._replace(error=self._error(point, COLS, sums)))
+
+    def point_of_model(self, x: Floats, learned: LearnedPriors) -> Floats:
+        """The flat vector for parameters as ``fixed`` has them, and what is known of them."""
+        rows, cols = (self.backend.asarray(each, self.dtype) for each in learned.variances)
+        return self.point_of(self.fixed.split(x), (rows, cols), learned.priors, learned.noise)
+
+    # --- what a model keeps -----------------------------------------------------------------------
+
+    def learned_priors(self, x: Floats) -> LearnedPriors:
+        """With NumPy arrays; on ranks those of this rank's rows and of all columns."""
+        point, to_host, ranks = self.unpack(x), self.backend.to_host, self.ranks
+        cols = point.variances[COLS]
+        if ranks.size > 1:
+            shares = ranks.shares(self.ratings.shape[1])
+            cols = ranks.all_gather(self.backend.xp.ascontiguousarray(cols), shares)
+        variances = np.array(to_host(point.variances[ROWS])), np.array(to_host(cols))
+        biases = self.penalty.biases, self.penalty.row_biases
+        found = LearnedPriors(point.noises[0], point.priors, variances, *biases)
+        return found._replace(calibration=self._calibration(found, *self.factors(x)))
+
+    def _calibration(self, found: LearnedPriors, P: Floats, Q: Floats) -> float:
+        """On some of the entries of each rank, evenly spread."""
+        ratings, count = self.ratings, self.ratings.nnz
+        some = np.unique(np.linspace(0, count - 1, min(count, CALIBRATED)).astype(np.int64))
+        rows = np.searchsorted(ratings.by_row.starts, some, side="right") - 1
+        cols, values = ratings.cols[some], ratings.values[some].astype(np.float64)
+        r, (S, T) = self.rank, found.variances
+        u, v = (side[at].astype(np.float64) for side, at in ((P, rows), (Q, cols)))
+        residuals = values - self.mean - np.einsum("ij,ij->i", u[:, :r], v[:, :r])
+        if found.biases:
+            residuals -= u[:, -1] + v[:, -1]
+        variance = PredictionVariance.at((u, S[rows]), (v, T[cols]), found.biases)
+        limits = ratings.whole.value_range
+        errors = variance.standardised_errors(residuals, values, found.noise, limits)
+        return calibration_of(self.ranks.all_gather(errors))
 
 
 class LearnedSweep:
