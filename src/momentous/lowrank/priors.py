@@ -131,7 +131,7 @@ class LearnedPriors(NamedTuple):
 
 
 class PredictionVariance(NamedTuple):
-    """Of ``b_i + c_j + u_i . v_j`` for some pairs: the row's part, the column's, and that of both."""
+    """Of ``b_i + c_j + u_i . v_j`` for some pairs: the row's part, the column's, that of both."""
 
     rows: Matrix
     cols: Matrix
@@ -140,14 +140,12 @@ class PredictionVariance(NamedTuple):
     @classmethod
     def at(
         cls,
-        rows: tuple[Matrix, Matrix],
-        cols: tuple[Matrix, Matrix],
+        rows: tuple[Floats, Floats],
+        cols: tuple[Floats, Floats],
         biases: bool,
     ) -> PredictionVariance:
         """From the parameters of a row and of a column for each pair, and their variances."""
-        (u, s), (v, t) = (
-            tuple(one.astype(np.float64, copy=False) for one in side) for side in (rows, cols)
-        )
+        u, s, v, t = (one.astype(np.float64, copy=False) for one in (*rows, *cols))
         rank = u.shape[1] - biases
         products = [
             np.einsum("ij,ij->i", one[:, :rank], other[:, :rank])
@@ -186,6 +184,7 @@ def calibration_of(errors: Matrix) -> float:
     than a normal law, or shorter ones, and predictions are within a range.
     """
     factors = [
-        float(np.quantile(errors, share)) / normal for share, normal in ((0.8, 1.2816), (0.95, 1.96))
+        float(np.quantile(errors, share)) / normal
+        for share, normal in ((0.8, 1.2816), (0.95, 1.96))
     ]
     return max((2.0 * factors[0] + factors[1]) / 3.0, LEAST_CALIBRATION)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
 from momentous.lowrank import Ratings
-from momentous.lowrank.model import fit_model
+from momentous.lowrank.model import fit_model, load_model, save_model
 from momentous.lowrank.priors import PredictionVariance, calibration_of
 from momentous.lowrank.solvers.fit import FitConfig, solve
 from momentous.lowrank.solvers.learned import FreeEnergy, LearnedSweep
@@ -183,7 +185,9 @@ def test_leave_one_out_errors_are_those_of_fits_without_the_entry():
 
 def ratings_of(seed=0, m=60, n=40, share=0.3, dtype=np.float64):
     rng = np.random.default_rng(seed)
-    z = rng.standard_normal((m, 2)) @ rng.standard_normal((2, n)) + 0.5 * rng.standard_normal((m, n))
+    z = rng.standard_normal((m, 2)) @ rng.standard_normal((2, n)) + 0.5 * rng.standard_normal(
+        (m, n)
+    )
     rows, cols = np.nonzero(rng.random((m, n)) < share)
     return Ratings(rows, cols, z[rows, cols].astype(dtype), (m, n))
 
@@ -195,7 +199,7 @@ def test_a_fit_ends_when_the_noise_stops_rising():
     assert result.success, result.message
     assert "noise" in result.message
     values = result.trace["fun"].tolist()
-    assert all(after <= before for before, after in zip(values, values[1:], strict=False))
+    assert all(after <= before for before, after in itertools.pairwise(values))
     now, before, first = LearnedSweep(energy).objective.unpack(result.x).noises
     assert max(now - before, before - first) <= 0.002 * now
     assert energy.value(x) <= values[-1]
@@ -216,7 +220,9 @@ CASES = {
     "one value": Ratings([0, 0, 1, 1], [0, 1, 0, 1], [3.0, 3.0, 3.0, 3.0]),
     "zeros": Ratings([0, 1, 2], [0, 1, 1], [0.0, 0.0, 0.0]),
     "one per row": Ratings(range(30), np.arange(30) % 4, np.arange(30.0) % 5),
-    "exact": Ratings(*np.indices((6, 5)).reshape(2, -1), np.outer(range(1, 7), range(1, 6)).ravel()),
+    "exact": Ratings(
+        *np.indices((6, 5)).reshape(2, -1), np.outer(range(1, 7), range(1, 6)).ravel()
+    ),
     "large": Ratings([0, 0, 1, 1], [0, 1, 0, 1], [1e60, 2e60, 3e60, 1e60]),
 }
 
@@ -231,6 +237,58 @@ def test_odd_data_end_in_numbers(case):
     assert np.all(np.isfinite(spread) & (spread >= 0.0))
     if case in ("one value", "zeros"):
         np.testing.assert_allclose(predicted, ratings.values, atol=1e-6)
+
+
+def test_new_rows_are_those_of_the_formulas(tmp_path):
+    """Folded in, or computed again with new entries; an id without entries has its prior."""
+    ratings = ratings_of()
+    model = fit_model(ratings, FitConfig(rank=3, threads=1)).model
+    new = Ratings([0, 0, 1], [3, 7, 5], [1.0, 2.0, -1.0], (3, 40), row_ids=[90, 91, 92])
+    folded = model.fold_in(new)
+    weights, X = np.zeros((2, 40)), np.zeros((2, 40))
+    weights[[0, 0, 1], [3, 7, 5]], X[[0, 0, 1], [3, 7, 5]] = 1.0, [1.0, 2.0, -1.0]
+    (prior, _), (_, T) = model.learned.priors, model.learned.variances
+    Q = np.column_stack([model.col_factors, model.col_bias])
+    means, variances, _ = naive_half(X - model.mean, weights, Q, T, prior, model.learned.noise)
+    at = folded.rows.positions([90, 91])
+    found = np.column_stack([folded.row_factors, folded.row_bias])[at]
+    np.testing.assert_allclose(found, means, rtol=1e-9)
+    np.testing.assert_allclose(folded.learned.variances[ROWS][at], variances, rtol=1e-9)
+    # An id that is not known has the variances of the prior, and new entries make it known.
+    (near, far), noise = model.deviations([[3, 5], [99, 5]]), model.learned.noise
+    assert np.sqrt(noise) * model.learned.calibration < near < far
+    grown = model.fold_in_columns([[3, 77], [4, 77]], [1.0, 2.0])
+    assert grown.deviations([[3, 77]]) < model.deviations([[3, 77]])
+    assert np.isnan(model.deviations([[99, 5]], unknown="nan")[0])
+    save_model(folded, tmp_path / "m")
+    again = load_model(tmp_path / "m")[0]
+    np.testing.assert_array_equal(again.deviations([[90, 5]]), folded.deviations([[90, 5]]))
+    with pytest.raises(ValueError, match=r"no certificate, .* ridge='fixed'"):
+        again.certify()
+    fixed = fit_model(ratings, FitConfig(rank=3, ridge="fixed", threads=1)).model
+    with pytest.raises(ValueError, match=r"no standard deviations: .*ridge=None"):
+        fixed.deviations([[3, 5]])
+
+
+def test_standard_deviations_cover_what_was_held_out():
+    for seed in range(3):
+        known, held_out = ratings_of(seed, 300, 100, 0.2).split(0.2)
+        model = fit_model(known, FitConfig(rank=5, threads=1)).model
+        errors = np.abs(held_out.values - model.predict(held_out)) / model.deviations(held_out)
+        assert np.mean(errors <= 1.2816) == pytest.approx(0.80, abs=0.04)
+        assert np.mean(errors <= 1.96) == pytest.approx(0.95, abs=0.04)
+
+
+def test_a_fit_of_learned_priors_begins_at_those_of_a_model():
+    ratings = ratings_of()
+    config = FitConfig(rank=3, threads=1, max_iterations=3)
+    first = fit_model(ratings, config).model
+    more = ratings.where(np.arange(ratings.nnz) % 50 != 0)
+    second = fit_model(more, config, start=first)
+    assert second.result.trace["fun"][0] == pytest.approx(
+        fit_model(ratings, config).objective, abs=0.1
+    )
+    assert second.model.learned.noise == pytest.approx(first.learned.noise, rel=0.2)
 
 
 def test_rows_that_are_held_have_no_bias():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
+from typing import Literal, overload
 
 from numpy.typing import ArrayLike
 
@@ -142,9 +143,13 @@ class MatrixCompletion(RegressorMixin, BiasedCompletion):
     _: KW_ONLY
     loss: str | Loss = "squared"
 
-    def predict(
-        self, X: Pairs, *, return_std: bool = False
-    ) -> AnyArray | tuple[AnyArray, AnyArray]:
+    @overload
+    def predict(self, X: Pairs, return_std: Literal[False] = False) -> AnyArray: ...
+
+    @overload
+    def predict(self, X: Pairs, return_std: Literal[True]) -> tuple[AnyArray, AnyArray]: ...
+
+    def predict(self, X: Pairs, return_std: bool = False) -> AnyArray | tuple[AnyArray, AnyArray]:
         """The rating of each pair; with ``return_std`` also its standard deviation.
 
         That is of the rating, noise and all, around the prediction: 1.28 of them on both sides

@@ -276,7 +276,7 @@ def _learned(
 ) -> LearnedPriors | None:
     """What the header and the arrays say of learned priors, checked."""
     if described is None or rows.variances is None or cols.variances is None:
-        if not described is rows.variances is cols.variances is None:
+        if any(one is not None for one in (described, rows.variances, cols.variances)):
             raise ValueError("its learned priors lack their variances, or these their priors")
         return None
     width = cols.factors.shape[1] + penalty.biases

@@ -60,11 +60,9 @@ class StoredSide:
                 raise ValueError(f"its {name} are not all finite numbers of type {factors.dtype}")
         variances = arrays.get(f"{side}_variances")
         if variances is not None:
-            widths = factors.shape[1], factors.shape[1] + 1
-            if variances.shape not in [(len(factors), width) for width in widths]:
+            if len(variances) != len(factors):
                 raise ValueError(
-                    f"its {side}_variances are of shape {variances.shape}, its factors of "
-                    f"{factors.shape}"
+                    f"its {side}_variances are {len(variances)}, but its factors {len(factors)}"
                 )
             fits = variances.dtype == factors.dtype
             if not (fits and np.all((variances >= 0.0) & (variances <= largest))):

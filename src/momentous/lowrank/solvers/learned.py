@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -43,9 +44,9 @@ PLAIN_SWEEPS = 5
 FIRST_SHARE = 0.1
 # The first noise, relative to the mean squared residual: entries are fitted better than others.
 FIRST_NOISE = 1.1
-# The noise rises as features shrink to what is certain of them.  A fit ends when it rises by no more
-# than so many `tol` in each of two sweeps, but not before so many sweeps: then features take up
-# noise.  The free energy falls for long after that, and errors on other entries rise meanwhile.
+# The noise rises as features shrink to what is certain of them.  A fit ends when it rises by no
+# more than so many `tol` in each of two sweeps, but not before so many sweeps: from then on
+# features take up noise, and while the free energy still falls, errors on other entries rise.
 SETTLED, LEAST_SWEEPS = 20.0, 10
 CALIBRATED = 20_000  # entries that the standard deviations of predictions are calibrated on
 TINY = 1e-300
@@ -193,14 +194,12 @@ class FreeEnergy(LowRankObjective):
         )
         variances = sums.own_variances(noise, weights, held).astype(self.dtype)
         prior = self._prior(which, found, variances)
-        means, both, priors = (
-            (new, old[COLS]) if which == ROWS else (old[ROWS], new)
-            for new, old in (
-                (found, point.means),
-                (variances, point.variances),
-                (prior, point.priors),
-            )
-        )
+        if which == ROWS:
+            means, both = (found, other), (variances, point.variances[COLS])
+            priors = prior, point.priors[COLS]
+        else:
+            means, both = (other, found), (point.variances[ROWS], variances)
+            priors = point.priors[ROWS], prior
         return point._replace(means=means, variances=both, priors=priors), sums
 
     def _prior(self, which: int, means: Floats, variances: Floats) -> NDArray[np.float64]:
@@ -248,16 +247,18 @@ class FreeEnergy(LowRankObjective):
         noise = max(FIRST_NOISE * residual, self._least_noise)
         share = np.append(np.full(r, FIRST_SHARE), np.ones(self.width - r))
         shares = self.backend.xp.asarray(share)
-        variances, priors = [], []
-        for which in (ROWS, COLS):
+
+        def first(which: int) -> tuple[Floats, Matrix]:
             nothing = self.backend.xp.zeros_like(means[1 - which])
             squares = self.partner_sums(which, means[1 - which], nothing)
-            held, fixed = self._held[which], self.fixed.weights[which]
-            first = squares.own_variances(noise, fixed, held)
-            priors.append(self._prior(which, means[which], shares * first))
-            weights = squares.weights(noise, self._precision(which, priors[which]), held)
-            variances.append(squares.own_variances(noise, weights, held).astype(self.dtype))
-        return self.point_of(means, tuple(variances), tuple(priors), noise)
+            held, fixed = self._held[which], self.fixed.weights[which].astype(np.float64)
+            before = squares.own_variances(noise, fixed, held)
+            prior = self._prior(which, means[which], shares * before)
+            weights = squares.weights(noise, self._precision(which, prior), held)
+            return squares.own_variances(noise, weights, held).astype(self.dtype), prior
+
+        (S, row_prior), (T, col_prior) = first(ROWS), first(COLS)
+        return self.point_of(means, (S, T), (row_prior, col_prior), noise)
 
     def point_of(
         self,
@@ -333,7 +334,11 @@ class LearnedSweep:
         return objective.pack(objective.with_noise(point, COLS, sums)), objective.value(x)
 
     def run(
-        self, x: Floats, tol: float, callback: Callable[[IntermediateResult], object], **options: Any
+        self,
+        x: Floats,
+        tol: float,
+        callback: Callable[[IntermediateResult], object],
+        **options: Any,
     ) -> tuple[Floats, Result]:
         """Sweeps from a point, until the noise has settled: the last point, and the result."""
         result = accelerate(
@@ -343,7 +348,7 @@ class LearnedSweep:
             tol=0.0,
             restart="always",
             secants=0,
-            stop=Settled(self, SETTLED * tol),
+            stop=Settled(SETTLED * tol, self),
             callback=callback,
             ranks=self.objective.layout,
             interrupts="return",
@@ -352,11 +357,12 @@ class LearnedSweep:
         return result.x if result.image is None else result.image, result
 
 
+@dataclass(frozen=True)
 class Settled(Criterion):
     """After some sweeps, the last two raised the noise by no more than this each, relatively."""
 
-    def __init__(self, sweep: LearnedSweep, tol: float):
-        self.sweep, self.tol = sweep, tol
+    tol: float
+    sweep: LearnedSweep = field(repr=False)  # whose points know the noise
 
     def check(self, progress: Progress) -> Ending | None:
         last = self.sweep.last
