@@ -154,8 +154,7 @@ class FitConfig(ModelOptions):
         if not self.by_sweeps:
             return objective.start()
         rng = np.random.default_rng(self.random_state)
-        fixed = objective.fixed if isinstance(objective, FreeEnergy) else objective
-        return fixed.random_start(rng, self.start_scale)
+        return objective.random_start(rng, self.start_scale)
 
     def steps(self, objective: LowRankObjective) -> int | None:
         """Steps of conjugate gradients per row and half sweep; None: rows are solved exactly."""

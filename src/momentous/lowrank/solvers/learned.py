@@ -94,6 +94,10 @@ class FreeEnergy(LowRankObjective):
 
     # --- points -----------------------------------------------------------------------------------
 
+    def join(self, P: ArrayLike, Q: ArrayLike) -> Floats:
+        """The point of ``fixed`` that has these parameters: of starts, which have no variances."""
+        return self.fixed.join(P, Q)
+
     def pack(self, point: Learned) -> Floats:
         """The flat vector."""
         xp, limits = self.backend.xp, np.finfo(self.dtype)
