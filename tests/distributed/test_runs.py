@@ -132,7 +132,7 @@ def test_the_examples_of_the_page_run_alone_and_on_ranks(by_mpi):
         assert each["examples"] == pytest.approx(alone, rel=1e-9)
 
 
-# --- ranks that do not compute alike ---------------------------------------------------------------
+# --- ranks that do not compute alike --------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

@@ -37,8 +37,8 @@ FAILURE = 2.0**24
 # was 2e-13 away at most, over 12 runs with L1 on unlike kernels.
 ROUNDING_SHARE = 1e-6
 ALIKE = (
-    "give unlike CPUs the same kernels (OPENBLAS_CORETYPE=Haswell and NPY_DISABLE_CPU_FEATURES, the "
-    "same on all ranks), and install the same releases everywhere"
+    "give unlike CPUs the same kernels (OPENBLAS_CORETYPE=Haswell and NPY_DISABLE_CPU_FEATURES, "
+    "the same on all ranks), and install the same releases everywhere"
 )
 
 
@@ -284,7 +284,8 @@ def checksum(x: Array) -> Array:
         return checksum_on_device(x)
     host = to_numpy(x)
     # Longer numbers than doubles have bytes that mean nothing.
-    return crc32(np.ascontiguousarray(host, float if host.dtype.itemsize > 8 else None))
+    whole = np.ascontiguousarray(host, float if host.dtype.itemsize > 8 else None)
+    return crc32(whole.reshape(-1).view(np.uint8).data)
 
 
 def checksum_on_device(x: Array) -> Array:

@@ -186,7 +186,10 @@ def minimize_many(
     )  # fmt: skip
     apart = exact or penalty is not None
     few = isinstance(rows, np.ndarray) and (apart or len(rows) <= FEW)
-    state = saved.read(content, arrays, driver, rows, few) if resume is not None else None
+    state = None
+    if resume is not None:
+        state = saved.read(content, arrays, driver, rows, few)
+        state.require_same_function(function, driver)
     with shown(LOGGER.name, logging.INFO if disp else None), progress_bar(progress) as bar:
         run = (FewRun if few else ManyRun)(
             function, driver, rows, max_time=max_time, checkpoint=checkpoint, resume=state,

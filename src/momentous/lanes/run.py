@@ -219,7 +219,8 @@ class ManyRun:
         )  # fmt: skip
         for name, numbers in zip(NUMBERS, found, strict=True):
             self.numbers[name][problems] = _on_host(numbers)
-        self.rows.append(EndedRows(problems, sample.point, sample.gradient, best.point))
+        start = (to_numpy(a) for a in (batch.start_value, batch.start_norm))
+        self.rows.append(EndedRows(problems, sample.point, sample.gradient, best.point, *start))
         self.running[lanes] = False
 
     def _stop(self, status: Status, why: str, advice: str = "") -> None:
