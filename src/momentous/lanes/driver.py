@@ -7,7 +7,7 @@ for all of them at once; everything else is decided lane by lane by what decides
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from momentous.core.acceptance import final_limit, lowest_first, rises, verify_success
@@ -71,6 +71,10 @@ class Asked(NamedTuple):
 class Driver:
     """A rule, and when its runs end."""
 
+    # Of problems that have no bound, where others have some: they run as without bounds=.
+    unbounded: Driver | None = None
+    is_unbounded: Sequence[bool] = ()
+
     def __init__(
         self, m: Lanes, rule: Rule[Any], tol: float | None, *, max_iterations: int | None = None,
         max_evaluations: int | None = None, target: float | None = None, seed: int = 0,
@@ -88,6 +92,11 @@ class Driver:
         self.target = -math.inf if target is None else float(target)
         self.max_evaluations = math.inf if max_evaluations is None else max_evaluations
         self.max_iterations = math.inf if max_iterations is None else max_iterations
+
+    def of(self, problem: int) -> Driver:
+        """The driver of a problem that has a machine of its own."""
+        free = self.unbounded
+        return free if free is not None and self.is_unbounded[problem] else self
 
     def begin(self, here: Sample) -> Batch:
         """After the evaluation at the starts."""
@@ -191,11 +200,12 @@ class Driver:
     # One lane, on the host.
 
     def finish(
-        self, lane: Batch, machine: Host, why: Callable[[float], Ending] | None = None
+        self, lane: Batch, machine: Host, why: Callable[[float, str], Ending] | None = None
     ) -> tuple[Ending, Sample] | None:
         """How one lane has ended on its host, and at which point; None: it goes on.
 
-        ``why`` makes the ending of a run that was stopped, of its smallest gradient norm.
+        ``why`` makes the ending of a run that was stopped, of its smallest gradient norm and of
+        what that is a norm of.
         """
         space, rule, memory, shown = machine.space, self.rule, lane.memory, lane.shown
         outcome = memory.outcome
@@ -216,7 +226,7 @@ class Driver:
         if shown.grad_norm <= self.tolerance and limit is not None:
             progress.acceptable = not rises(machine, shown, limit)
         decided = decide(space, report, progress, self.stop, rule.ends_at_noise)
-        ending = decided if why is None else why(lane.best.grad_norm)
+        ending = decided if why is None else why(lane.best.grad_norm, self.noun)
         if ending is None:
             return None
         sample = self._choose(lane, report, ending.status)

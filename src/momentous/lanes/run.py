@@ -184,7 +184,7 @@ class ManyRun:
         live = None if all_run else m.xp.asarray(self.running, device=m.device)
         m.resize(len(self.running), live)
 
-    def _finish(self, lanes: np.ndarray, why: Callable[[float], Ending] | None = None) -> None:
+    def _finish(self, lanes: np.ndarray, why: Callable[[float, str], Ending] | None = None) -> None:
         """Those of the lanes that have ended, one by one on the host."""
         if not len(lanes):
             return
@@ -195,7 +195,7 @@ class ManyRun:
 
     def _finish_one(
         self, lane: int, batch: Batch, driver: Driver, machine: Host,
-        why: Callable[[float], Ending] | None,
+        why: Callable[[float, str], Ending] | None,
     ) -> bool:  # fmt: skip
         """Has it ended?  The batch is this lane's, as a single run has it."""
         ended = driver.finish(batch, machine, why)
@@ -226,10 +226,8 @@ class ManyRun:
     def _stop(self, status: Status, why: str, advice: str = "") -> None:
         """End all runs that are still under way."""
 
-        def ending(norm: float) -> Ending:
-            message = f"{why} with {self.m.noun} norm {norm:.3g}" + (
-                f"; {advice}" if advice else ""
-            )
+        def ending(norm: float, noun: str) -> Ending:
+            message = f"{why} with {noun} norm {norm:.3g}" + (f"; {advice}" if advice else "")
             return Ending(status, message, {"grad_norm": norm})
 
         self._finish(np.flatnonzero(self.running), ending)

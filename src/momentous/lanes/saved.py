@@ -92,7 +92,8 @@ class BatchState:
     def _last(self, lane: int, driver: Driver) -> tuple[Any, ...]:
         """The last point of a lane that runs, what is known there, and of its start."""
         batch: Any = self.batch[lane] if isinstance(self.batch, list) else self.batch
-        last, noise = batch.last, driver.rule.noise(batch.memory)
+        own = driver.of(lane) if isinstance(self.batch, list) else driver
+        last, noise = batch.last, own.rule.noise(batch.memory)
         known = last.point, last.value, last.gradient, batch.start_value, batch.start_norm, noise
         if isinstance(self.batch, list):
             return known
@@ -152,7 +153,7 @@ def write(checkpoint: Checkpoint, state: BatchState, driver: Driver, starts: Arr
     checkpoint.mark_saved()
     packer = _Packer(driver.m)
     content = {
-        "state": packer.pack(state), "method": driver.rule.description(),
+        "state": packer.pack(state), "method": (driver.unbounded or driver).rule.description(),
         "starts": _fingerprint(starts, driver.m), "shape": list(starts.shape),
         "tolerance": driver.tolerance, "exact": isinstance(state.batch, list),
     }  # fmt: skip
