@@ -57,6 +57,9 @@ class Batch:
     level_fun: Number
     started: Number  # is all known that the first iteration needs?
     code: Number
+    # Where evaluations are limited; otherwise they are ``shown``.
+    reported: Sample  # by the last iteration that has ended
+    lowest: Sample  # that was evaluated
 
 
 class Asked(NamedTuple):
@@ -73,6 +76,7 @@ class Driver:
 
     # Of problems that have no bound, where others have some: they run as without bounds=.
     unbounded: Driver | None = None
+    advice = ""  # where a run makes no progress
     is_unbounded: Sequence[bool] = ()
 
     def __init__(
@@ -107,7 +111,7 @@ class Driver:
         best = Sample(here.point, here.value, here.gradient, infinity)
         batch = Batch(
             memory, here, one > 0, best, here, here.value, here.grad_norm, m.norm(here.point), one,
-            0 * one, 0 * one, 0 * one, 0 * one, infinity, one < 0, 0 * one,
+            0 * one, 0 * one, 0 * one, 0 * one, infinity, one < 0, 0 * one, here, here,
         )  # fmt: skip
         batch = self._commit(batch)
         usable = m.isfinite(here.value) & m.isfinite(here.grad_norm)
@@ -123,6 +127,15 @@ class Driver:
             also = m.same(point, known.point) & m.no(free)
             last, free = m.choose(also, known, last), free | also
         return Asked(point, last, free, Ask(None, vectors=ask.vectors, numbers=ask.numbers))
+
+    @property
+    def is_limited(self) -> bool:
+        """Is there a limit to evaluations?"""
+        return self.max_evaluations < math.inf
+
+    def at_limit(self, batch: Batch, asked: Asked) -> Number:
+        """Which lanes ask for an evaluation where none is left?"""
+        return self.m.no(asked.free) & (self.values * batch.nfev >= self.max_evaluations)
 
     def sample(self, point: Array, value: Array, gradient: Array) -> Sample:
         """What an evaluation has found."""
@@ -149,9 +162,16 @@ class Driver:
         )
         # The first iteration begins at the start.
         last = m.choose(ended & m.no(batch.started), shown, here)
+        lowest = shown
+        if self.is_limited:
+            lower = m.isfinite(here.grad_norm) & (here.value < batch.lowest.value)
+            lowest = m.choose(lower, here, batch.lowest)
         return self._commit(
-            m.but(batch, memory=memory, shown=shown, has_shown=has_shown, last=last, nfev=nfev)
-        )
+            m.but(
+                batch, memory=memory, shown=shown, has_shown=has_shown, last=last, nfev=nfev,
+                lowest=lowest,
+            )
+        )  # fmt: skip
 
     def _commit(self, batch: Batch) -> Batch:
         """Where an iteration has ended: counts, the best point, and whether the lane may end."""
@@ -178,6 +198,7 @@ class Driver:
             batch,
             nit=nit,
             best=m.choose(better, shown, batch.best),
+            reported=m.choose(ended, shown, batch.reported) if self.is_limited else shown,
             best_nit=best_nit,
             restarts=batch.restarts + m.where(ended, m.restarts(outcome.events), 0),
             level=level,
@@ -207,7 +228,7 @@ class Driver:
         ``why`` makes the ending of a run that was stopped, of its smallest gradient norm and of
         what that is a norm of.
         """
-        space, rule, memory, shown = machine.space, self.rule, lane.memory, lane.shown
+        space, rule, memory, shown = machine.space, self.rule, lane.memory, lane.reported
         outcome = memory.outcome
         progress = Progress(
             nit=lane.nit, nfev=self.values * lane.nfev, njev=lane.nfev, restarts=lane.restarts,
@@ -239,6 +260,9 @@ class Driver:
             "fun": sample.value, "nfev": progress.nfev, "njev": lane.nfev,
         }  # fmt: skip
         ending = ending.of_point(known, progress.noun)
+        if ending.status is Status.NO_PROGRESS and self.advice:
+            message = f"{ending.message}; {self.advice}"
+            ending = Ending(ending.status, message, ending.numbers)
         if progress.noun != "gradient":  # as rules call it
             message = ending.message.replace("the gradient is", f"the {progress.noun} is")
             ending = Ending(ending.status, message, ending.numbers)
@@ -246,15 +270,17 @@ class Driver:
 
     def _choose(self, lane: Batch, report: Report, status: Status) -> Sample:
         """As `Run` does, of points that are known."""
-        space, last = self.m.space, lane.shown
+        space, last, accepted = self.m.space, lane.reported, report.accepted
+        known = [] if accepted is None or accepted.gradient is None else [accepted]
+        if status is Status.MAX_EVALUATIONS:
+            known = [lane.best, lane.lowest, last, *known]
+            known = [sample for sample in known if math.isfinite(sample.grad_norm)]
+            return next(iter(lowest_first(known, space) if known else []), last)
         if math.isfinite(last.grad_norm) and math.isfinite(last.value):
             low = last.value <= lane.start_value + space.value_noise(lane.start_value)
             if status.is_output and (status.success or low):
                 return last
-        accepted = report.accepted
-        candidates = [lane.best, last]
-        if accepted is not None and accepted.gradient is not None:
-            candidates.append(accepted)
+        candidates = [lane.best, last, *known]
         for sample in lowest_first(candidates, space):
             larger = status.success and sample.grad_norm > lane.start_norm
             if math.isfinite(sample.grad_norm) and not larger:

@@ -106,6 +106,10 @@ class FewRun(ManyRun):
             self._finish(np.array([i for i in lanes if self.batch[i].code != GOES_ON], int))
             lanes = np.flatnonzero(self.running)
             self._asks = {i: self._drivers[i].ask(self.batch[i]) for i in lanes.tolist()}
+            asks = self._asks.items()
+            spent = [i for i, asked in asks if self._drivers[i].at_limit(self.batch[i], asked)]
+            self._finish(np.array(spent, int))
+            self._asks = {i: asked for i, asked in asks if self.running[i]}
 
     def _finish(self, lanes: np.ndarray, why: Callable[[float, str], Ending] | None = None) -> None:
         for i in lanes.tolist():

@@ -89,7 +89,7 @@ def minimize_many(
         As for :func:`minimize`; it must be a `Rule`, as "auto", L-BFGS, the paper's methods and the
         parameter-free ones are.
     tol, max_iterations, max_evaluations, target, rng
-        As for :func:`minimize`, for each problem; an iteration under way is finished.
+        As for :func:`minimize`, for each problem.
     max_time : float, optional
         Seconds for all of them.
     bounds : optional
@@ -188,13 +188,14 @@ def minimize_many(
         target=target, seed=rng, values=function.values,
     )  # fmt: skip
     driver = make_driver(rule)
+    driver.advice = function.advice
     apart = exact or penalty is not None
     if box is not None:
         has_bound = np.isfinite(to_numpy(box.lower)) | np.isfinite(to_numpy(box.upper))
         free = ~has_bound.any(axis=-1)
         driver.is_unbounded = free.tolist()
         driver.unbounded = make_driver(given)
-        driver.unbounded.noun = "gradient"
+        driver.unbounded.noun, driver.unbounded.advice = "gradient", function.advice
         apart = apart or bool(free.any())
     few = isinstance(rows, np.ndarray) and (apart or len(rows) <= FEW)
     state = None

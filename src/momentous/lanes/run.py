@@ -18,7 +18,7 @@ from momentous.core.oracle import InterruptFlag
 from momentous.core.space import Array, to_numpy
 from momentous.core.status import Ending, Status
 from momentous.lanes import saved
-from momentous.lanes.driver import CONVERGED, Batch, Driver
+from momentous.lanes.driver import CONVERGED, GOES_ON, MAY_END, Batch, Driver
 from momentous.lanes.function import BatchFunction
 from momentous.lanes.machine import gathered, leaves, one_lane
 from momentous.lanes.result import ManyResult
@@ -150,7 +150,10 @@ class ManyRun:
                 if guesses is not None:
                     guesses.begin()
                 batch = work()
-                self._asked = self.driver.ask(batch)
+                self._asked = asked = self.driver.ask(batch)
+                if self.driver.is_limited:
+                    spent = (batch.code == GOES_ON) & self.driver.at_limit(batch, asked)
+                    batch = m.but(batch, code=m.where(spent, MAY_END, batch.code))
                 told = m.where(self._asked.free, 4, 0) + batch.code + xp.zeros_like(batch.nfev)
                 if guesses is None:
                     found = to_numpy(told)
