@@ -33,9 +33,10 @@ T = TypeVar("T")
 # Flags are added up: so many interrupts can be told from failures.
 FAILURE = 2.0**24
 
-# By what share of the largest entry points may differ: after one iteration from equal points L-BFGS
-# was 2e-13 away at most, over 12 runs with L1 on unlike kernels.
-ROUNDING_SHARE = 1e-6
+# By this power of the unit of rounding, as a share of the largest entry, points may differ (6e-6 in
+# double precision): one iteration after equal points L-BFGS with L1 was 2e-13 away at most, over 12
+# runs on unlike kernels.
+ROUNDING_POWER = 1 / 3
 ALIKE = (
     "give unlike CPUs the same kernels (OPENBLAS_CORETYPE=Haswell and NPY_DISABLE_CPU_FEATURES, "
     "the same on all ranks), and install the same releases everywhere"
@@ -192,11 +193,11 @@ class Agreement:
 
     def point_of_rank_0(self, x: Array) -> Array:
         """A RankError on all ranks where one has a point that differs by more than rounding."""
-        first = self.ranks.broadcast(x)
-        apart = _apart(to_numpy(x), to_numpy(first))
-        if self.ranks.all_reduce(np.array([apart]), "max")[0] > ROUNDING_SHARE:
+        first, xp = self.ranks.broadcast(x), array_api_compat.array_namespace(x)
+        apart, limit = _apart(to_numpy(x), to_numpy(first)), xp.finfo(x.dtype).eps ** ROUNDING_POWER
+        if self.ranks.all_reduce(np.array([apart]), "max")[0] > limit:
             found = [float(text) for text in self.ranks.gather_text(str(apart))]
-            rank = next(rank for rank, apart in enumerate(found) if apart > ROUNDING_SHARE)
+            rank = next(rank for rank, apart in enumerate(found) if apart > limit)
             how = f"{found[rank]:.1g} of its largest entry apart"
             raise self._known_to_all(
                 RankError(
