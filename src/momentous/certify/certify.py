@@ -326,7 +326,10 @@ def certify(
         )
     layout = layout_of(ranks)
     with layout.announced():
-        x = layout.start(x)
+        x = layout.given(
+            x, eps=eps, rho=rho, curvature=curvature, failure_probability=failure_probability,
+            max_products=max_products, gradient_lipschitz=gradient_lipschitz, step=step,
+        )  # fmt: skip
         space = layout.space(x)
         if penalty is not None:
             bounds = add_penalty(penalty, bounds, space, x)

@@ -694,6 +694,10 @@ class Layout:
         """x0 as an array of our own."""
         return starting_point(x0)
 
+    def given(self, x: object, **others: object) -> Array:
+        """A point that is asked about; on ranks it and the other arguments must be the same."""
+        return self.start(x)
+
     def space(self, start: Array) -> Space:
         """The space of x."""
         return Space(start)

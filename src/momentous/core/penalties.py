@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import array_api_compat
 import numpy as np
 
-from momentous.core.admission import levels_to_the_user, scalar
+from momentous.core.admission import Admission, levels_to_the_user, scalar
 from momentous.core.box import Entries, Sides
 from momentous.core.space import Array, Space
 
@@ -329,6 +329,20 @@ def _gap(term: Any, x: Array, g: Array) -> Array:
     return xp.where(xp.abs(g) < xp.abs(x), g + left, x - end)
 
 
+class _TermOfUser:
+    """A term of the user's own: it may work in place, and may return one buffer again and again."""
+
+    def __init__(self, given: SimpleTerm, space: Space):
+        self._given, self._space, self._admission = given, space, Admission(space)
+        self._source = f"the prox of penalty={type(given).__name__}"
+
+    def value(self, x: Array) -> Any:
+        return self._given.value(self._space.copy(x))
+
+    def prox(self, x: Array, step: Any) -> Array:
+        return self._admission.admit(self._given.prox(self._space.copy(x), step), self._source)
+
+
 class Penalty:
     """A simple term as rules ask for it: of a machine or a space, on the host.
 
@@ -337,10 +351,12 @@ class Penalty:
 
     __slots__ = ("given", "ridge", "term")
 
-    def __init__(self, given: Any):
+    def __init__(self, given: Any, space: Space | None = None):
         self.given, self.term, self.ridge = given, given, None
         if type(given) is ElasticNet:  # the prox of a subclass may be another
             self.term, self.ridge = L1(given.weight), given.ridge
+        elif space is not None and type(given).__module__ != __name__:
+            self.term = _TermOfUser(given, space)
 
     def apply(self, m: Entries, function: Any, x: Array, *others: Any) -> Any:
         """What a function of whole arrays makes of x, and of a step or another array."""
@@ -397,7 +413,7 @@ class PenaltyOfParts(Penalty):
     __slots__ = ()
 
     def __init__(self, given: Any, space: Space, part: Array):
-        super().__init__(given)
+        super().__init__(given, space)
         if type(given) is Ball:
             self.term = _BallOfParts(given.radius, space.norm)
         elif not _is_sum_over_parts(given, part):
@@ -448,14 +464,14 @@ def check_term(term: Any) -> None:
 def read_penalty(term: Any, space: Space, start: Array) -> Penalty:
     """The term that ``penalty=`` asks for, tried out at the start."""
     check_term(term)
-    there = term.prox(start, 1.0)
+    there = term.prox(space.copy(start), 1.0)  # it may work in place
     shape = tuple(getattr(there, "shape", ()))
     if shape != space.shape or getattr(there, "dtype", None) != space.dtype:
         raise ValueError(
             f"the prox of penalty={term!r} makes {getattr(there, 'dtype', type(there).__name__)} "
             f"of shape {shape} of an x of {space.dtype} and shape {space.shape}; it must keep both"
         )
-    return PenaltyOfParts(term, space, start) if space.is_part else Penalty(term)
+    return PenaltyOfParts(term, space, start) if space.is_part else Penalty(term, space)
 
 
 def add_penalty(penalty: Any, bounds: Any, space: Space, start: Array) -> Any:

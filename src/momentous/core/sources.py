@@ -91,6 +91,11 @@ class Words(NamedTuple):
 Answer = tuple[Unchecked, Array, int]  # value or NaN, gradient or image, number of values it took
 
 
+DIFFERENCES_ADVICE = (
+    "a gradient of your own is more exact than differences: jac=callable, True, 'autodiff'"
+)
+
+
 class Source:
     """How values and gradients are had from the user's code; checks what comes back."""
 
@@ -353,7 +358,7 @@ class _Differences(_Function):
 
     by_differences = True
     words = None
-    advice = "a gradient of your own is more exact than differences: jac=callable, True, 'autodiff'"
+    advice = DIFFERENCES_ADVICE
 
     def __init__(self, fun: Fun, args: tuple[object, ...], space: Space, how: Differences):
         super().__init__(fun, args, space)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import warnings
@@ -88,12 +89,14 @@ def minimize_many(
         As for :func:`minimize`; it must be a `Rule`, as "auto", L-BFGS, the paper's methods and the
         parameter-free ones are.
     tol, max_iterations, max_evaluations, target, rng
-        As for :func:`minimize`, for each problem; an iteration under way is finished.
+        As for :func:`minimize`, for each problem.
     max_time : float, optional
         Seconds for all of them.
     bounds : optional
         As for :func:`minimize`, one box for all problems; or a pair of a lower and an upper side,
-        of which one at least is an array of shape (m, ...), for a box of each.
+        of which one at least is an array of shape (m, ...), for a box of each.  With NumPy and JAX
+        a problem whose box has no finite side runs as without bounds, and where there is one, all
+        run as with ``exact``.
     penalty : optional
         As for :func:`minimize`, with NumPy and JAX: a simple term of each problem's x.  Every run
         is then its single run, as with ``exact``.
@@ -163,10 +166,10 @@ def minimize_many(
         function.box = box
     content, arrays = saved.described(resume) if resume is not None else ({}, {})
     saved_method: Any = SimpleNamespace(**content) if content else None
-    rule = choose_method(method, parameters, saved_method, minimize_many)
+    rule = given = choose_method(method, parameters, saved_method, minimize_many)
     if box is not None or penalty is not None:
-        rule = in_box(rule, "bounds=" if penalty is None else "penalty=")
-    if not isinstance(rule, Rule):
+        rule = in_box(given, "bounds=" if penalty is None else "penalty=")
+    if not (isinstance(rule, Rule) and isinstance(given, Rule)):
         raise TypeError(
             f"{rule.name} does not run in a batch: it calls its function itself; these run: auto, "
             f"{', '.join(rules())}; or loop over minimize()"
@@ -180,13 +183,25 @@ def minimize_many(
         raise ValueError(f"interrupts={interrupts!r} must be 'raise' or 'return'")
     if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
         checkpoint = Checkpoint(checkpoint)
-    driver = Driver(
-        m, rule, tol, max_iterations=max_iterations, max_evaluations=max_evaluations,
+    make_driver = functools.partial(
+        Driver, m, tol=tol, max_iterations=max_iterations, max_evaluations=max_evaluations,
         target=target, seed=rng, values=function.values,
     )  # fmt: skip
+    driver = make_driver(rule)
+    driver.advice = function.advice
     apart = exact or penalty is not None
+    if box is not None:
+        has_bound = np.isfinite(to_numpy(box.lower)) | np.isfinite(to_numpy(box.upper))
+        free = ~has_bound.any(axis=-1)
+        driver.is_unbounded = free.tolist()
+        driver.unbounded = make_driver(given)
+        driver.unbounded.noun, driver.unbounded.advice = "gradient", function.advice
+        apart = apart or bool(free.any())
     few = isinstance(rows, np.ndarray) and (apart or len(rows) <= FEW)
-    state = saved.read(content, arrays, driver, rows, few) if resume is not None else None
+    state = None
+    if resume is not None:
+        state = saved.read(content, arrays, driver, rows, few)
+        state.require_same_function(function, driver)
     with shown(LOGGER.name, logging.INFO if disp else None), progress_bar(progress) as bar:
         run = (FewRun if few else ManyRun)(
             function, driver, rows, max_time=max_time, checkpoint=checkpoint, resume=state,
@@ -252,8 +267,9 @@ def _add_penalty(term: Any, m: Lanes, shape: tuple[int, ...], rows: Array) -> Ar
             "runs many problems with a term; or loop over minimize()"
         )
     first = rows[0].reshape(shape)
-    read_penalty(term, Space(first), first)
-    m.space.penalty, m.noun = PenaltyOfRow(term, shape), "proximal gradient"
+    space = Space(first)
+    read_penalty(term, space, first)
+    m.space.penalty, m.noun = PenaltyOfRow(term, space), "proximal gradient"
     return np.stack([enter_domain(m.space.penalty, m.space, row) for row in rows])
 
 
@@ -262,9 +278,9 @@ class PenaltyOfRow(Penalty):
 
     __slots__ = ("shape",)
 
-    def __init__(self, given: Any, shape: tuple[int, ...]):
-        super().__init__(given)
-        self.shape = shape
+    def __init__(self, given: Any, space: Space):
+        super().__init__(given, space)
+        self.shape = space.shape
 
     def apply(self, m: Any, function: Any, x: Array, *others: Any) -> Any:
         shaped = (np.reshape(a, self.shape) if np.ndim(a) else a for a in (x, *others))
