@@ -16,6 +16,7 @@ from momentous.core.checkpoint import (
     CheckpointError,
     Packer,
     Unpacker,
+    path_of_file,
     read_checkpoint,
 )
 from momentous.core.record import record
@@ -110,7 +111,7 @@ def write(checkpoint: Checkpoint, state: BatchState, driver: Driver, starts: Arr
 
 def described(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """What a file says of a batch, and its arrays."""
-    archive = read_checkpoint(path)
+    archive = read_checkpoint(path_of_file(path, "resume"))
     if "many" not in archive.content:
         raise CheckpointError(f"{path} is the checkpoint of a single run: resume it with minimize")
     content: dict[str, Any] = archive.content["many"]
