@@ -386,9 +386,9 @@ def minimize(*args: Unchecked, **keywords: Unchecked) -> Result:
     -------
     Result
         ``x fun jac nit nfev njev success status message`` as in SciPy; and ``grad_norm restarts
-        time trace best_x best_grad_norm numbers method``.  ``fun`` and ``jac`` belong to ``x``:
-        where they were not known when the run ended they are evaluated, and counted.  Of L-BFGS,
-        also within "auto", ``hess_inv``: a linear operator of SciPy's.
+        time trace best_x best_grad_norm numbers method method_name``.  ``fun`` and ``jac`` belong
+        to ``x``: where they were not known when the run ended they are evaluated, and counted.  Of
+        L-BFGS, also within "auto", ``hess_inv``: a linear operator of SciPy's.
         With bounds also ``active`` (-1 at the lower bound, 1 at the upper, 0 between),
         ``multipliers`` (the gradient there) and ``optimality`` (the largest entry of
         |x - P(x - g)|); ``grad_norm`` is the norm of that vector, ``hess_inv`` is of the free

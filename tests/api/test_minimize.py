@@ -94,6 +94,8 @@ def test_a_printed_result_is_a_page_whatever_the_dimension():
         assert max(map(len, text.splitlines())) <= 100
         assert "method: auto" in text
         assert "..." in text
+    asked = minimize(BOWL.value, BOWL.start, jac=BOWL.gradient, method="safeguarded")
+    assert "method: safeguarded" in str(asked)
 
 
 @pytest.mark.parametrize("through", [lambda r: pickle.loads(pickle.dumps(r)), copy.deepcopy])
