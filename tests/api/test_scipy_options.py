@@ -234,7 +234,7 @@ def test_a_list_of_tensors_is_refused_with_the_remedy():
     [
         (None, "x0 holds NoneType; pass one array of real numbers"),
         (object(), "x0 holds object; pass one array of real numbers"),
-        ({"a": np.ones(2)}, r"x0 is a dictionary with 1 entries.*momentous\.jax\.minimize takes"),
+        ({"a": np.ones(2)}, r"x0 is a dictionary of 'a', not.*momentous\.jax\.minimize takes"),
         (rosen, r"x0 is 'rosen', a function.*momentous\.torch\.minimize\(net, loss\)"),
     ],
 )

@@ -108,8 +108,9 @@ def _refuse_many_arrays(x0: Unchecked) -> None:
         )
     if isinstance(x0, dict):
         raise TypeError(
-            f"x0 is a dictionary with {len(x0)} entries, not an array; momentous.jax.minimize "
-            "takes dictionaries of arrays, or join them: numpy.concatenate(...)"
+            f"x0 is a dictionary of {', '.join(map(repr, x0)) or 'nothing':.100}, not an array; "
+            "momentous.jax.minimize takes dictionaries of arrays, or join them: "
+            "numpy.concatenate(...)"
         )
 
 

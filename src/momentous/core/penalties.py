@@ -62,7 +62,10 @@ def as_weight(x: Array, weight: Any) -> Any:
 
 
 def _is_of_another_library(value: Any) -> bool:
-    """Is it an array, of compiled code perhaps, whose numbers are not looked at?"""
+    """Is it an array, of compiled code perhaps, whose numbers are not looked at?  Or a list with
+    one."""
+    if isinstance(value, list | tuple):
+        return any(map(_is_of_another_library, value))
     return array_api_compat.is_array_api_obj(value) and not isinstance(
         value, np.ndarray | np.generic
     )
@@ -73,13 +76,13 @@ def _check(term: Any, *names: str, one: bool = False) -> None:
     kinds = "one number" if one else "one number, or an array of numbers"
     for name in names:
         value = given = getattr(term, name)
-        if isinstance(value, list | tuple):
-            with contextlib.suppress(ValueError):  # lists of unlike lengths
-                value = np.asarray(value)
-                object.__setattr__(term, name, value)
         if _is_of_another_library(value):
             several, fits = bool(getattr(value, "shape", ())), True  # it may be traced
         else:
+            if isinstance(value, list | tuple):
+                with contextlib.suppress(ValueError):  # lists of unlike lengths
+                    value = np.asarray(value)
+                    object.__setattr__(term, name, value)
             numbers = np.asarray(value, object if isinstance(value, list | tuple) else None)
             several, fits = numbers.ndim > 0, numbers.dtype.kind in "biuf"
             fits = fits and bool(np.all((numbers >= 0) & np.isfinite(numbers)))
