@@ -622,7 +622,7 @@ class ProxThatChanges:
 )
 @pytest.mark.parametrize("method", ["auto", "gd"])
 def test_a_prox_that_makes_something_else_later_is_named(change, method):
-    with pytest.raises((TypeError, ValueError), match="the prox of penalty=.*ProxThatChanges"):
+    with pytest.raises((TypeError, ValueError), match=r"the prox of penalty=.*ProxThatChanges"):
         minimize(
             BOWL.value, BOWL.start, jac=BOWL.gradient, penalty=ProxThatChanges(change),
             method=method,
