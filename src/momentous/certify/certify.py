@@ -17,10 +17,10 @@ import numpy as np
 
 from momentous.certify.curvature import RELATIVE, Goal, Hessian, lanczos, whole_matrix
 from momentous.certify.face import Face, face_in_box, face_of_term
-from momentous.core.admission import Fun, starting_point
+from momentous.core.admission import Fun, seed_of, starting_point
 from momentous.core.box import read_bounds
 from momentous.core.machine import has_kinks
-from momentous.core.method import DEFAULT_TOLERANCE
+from momentous.core.method import DEFAULT_TOLERANCE, is_number
 from momentous.core.penalties import TERMS, add_penalty
 from momentous.core.result import in_lines
 from momentous.core.rounded import at_least, at_most
@@ -311,7 +311,7 @@ def certify(
             f"rho={rho!r} and curvature={curvature!r} are both given, but curvature stands in place"
             " of sqrt(eps*rho): give one of them"
         )
-    if not 0.0 < failure_probability < 1.0:
+    if not (is_number(failure_probability) and 0.0 < failure_probability < 1.0):
         raise ValueError(f"failure_probability={failure_probability!r} must be between 0 and 1")
     if not (
         max_products is None or (isinstance(max_products, int | np.integer) and max_products >= 0)
@@ -379,7 +379,7 @@ def certify(
                 return certificate(Verdict.FIRST_ORDER, words)
             given, of_f = (layout.products(hessp, space), _tuple(args)), None
             if tau is None and max_products != 0:
-                of_f = face.tolerance(*given, _seed(rng))
+                of_f = face.tolerance(*given, seed_of(rng))
             on_face = certify(
                 face.value, face.point, jac=face.gradient, eps=sys.float_info.max,
                 curvature=of_f if tau is None else tau,
@@ -410,7 +410,7 @@ def certify(
             )
             words += f"it: {checks} check the others, so it takes {checks + 1} at least"
             return certificate(Verdict.FIRST_ORDER, words)
-        q = space.normal(_seed(rng))
+        q = space.normal(seed_of(rng))
         q = q * (1.0 / space.norm(q))
         hessian.choose_step(rho, tau, steps, q)
         goal = Goal(tau, d, failure_probability, gradient_lipschitz or math.inf)
@@ -510,14 +510,10 @@ def _require_inside(x: Array, space: Space) -> None:
         raise ValueError(f"x lies outside of the bounds, by {apart:.3g}: certify a point within")
 
 
-def _seed(rng: int | np.random.Generator | None) -> int:
-    return int(rng.integers(2**63)) if isinstance(rng, np.random.Generator) else rng or 0
-
-
 def _check_positive(**arguments: float | None) -> None:
     for name, value in arguments.items():
-        if value is not None and not 0.0 < value < math.inf:
-            raise ValueError(f"{name}={value} must be a positive number")
+        if value is not None and not (is_number(value) and 0.0 < value < math.inf):
+            raise ValueError(f"{name}={value!r:.200} must be a positive number")
 
 
 def _tuple(args: object) -> tuple[object, ...]:

@@ -10,6 +10,7 @@ indicator: other simple terms may stand in its place.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
@@ -224,14 +225,7 @@ def _is_pair(pair: Any) -> bool:
 
 def _stretched(side: Any, shape: tuple[int, ...], missing: float) -> np.ndarray:
     """A bound for each entry of x, in double precision."""
-    if array_api_compat.is_array_api_obj(side):
-        side = to_numpy(side)
-    try:
-        given = np.array([missing if each is None else each for each in side], float)
-    except TypeError:  # a number
-        given = np.asarray(missing if side is None else side, float)
-    except ValueError:  # an array of more dimensions
-        given = np.asarray(side, float)
+    given = numbers_or_none(side, missing, "bounds=")
     if given.size == math.prod(shape):
         given = given.reshape(shape)
     try:
@@ -239,6 +233,36 @@ def _stretched(side: Any, shape: tuple[int, ...], missing: float) -> np.ndarray:
     except ValueError:
         sides = f"bounds= has a side of shape {given.shape}, and x is of shape {shape}"
         raise _misfit(sides) from None
+
+
+def numbers_or_none(side: Any, missing: float, name: str) -> np.ndarray:
+    """Real numbers in double precision, with ``missing`` for None; no text, no complex ones."""
+    if array_api_compat.is_array_api_obj(side):
+        side = to_numpy(side)
+    with contextlib.suppress(ValueError):  # lists of unlike lengths
+        given = np.asarray(side)
+        if given.dtype.kind in "biuf":
+            return given.astype(float)
+    given = side if isinstance(side, np.ndarray) else np.asarray(side, object)
+    made = np.empty(given.shape)
+    for index, each in np.ndenumerate(given):
+        if each is None:
+            made[index] = missing
+        elif isinstance(each, str | bytes | complex | np.complexfloating | np.datetime64):
+            raise _no_number(each, name)  # float() would read some of them
+        else:
+            try:
+                made[index] = float(each)
+            except (TypeError, ValueError, OverflowError):
+                raise _no_number(each, name) from None
+    return made
+
+
+def _no_number(each: Any, name: str) -> TypeError:
+    return TypeError(
+        f"{name} has {each!r}, which is no real number; give numbers, and None or infinity where "
+        "there is no bound"
+    )
 
 
 def _require_order(lower: np.ndarray, upper: np.ndarray) -> None:

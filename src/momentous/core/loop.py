@@ -114,6 +114,7 @@ class RunOptions:
     trace: Trace | None = None
     resume: RunState | None = None  # a run to go on with
     raises_interrupts: bool = True
+    method_name: str | None = None  # as a result shows it; None: that of its class
 
 
 class Run(Iterator[IntermediateResult]):
@@ -618,6 +619,7 @@ class Run(Iterator[IntermediateResult]):
             best_x=self.best_point,
             best_grad_norm=progress.best_grad_norm,
             method=self.method,
+            method_name=self._options.method_name or self.method.name,
             **more,
         )
 

@@ -7,18 +7,20 @@ and infinite outside.  Terms are written in the array API standard: x may be of 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import math
 import warnings
 from collections.abc import Callable
+from numbers import Real
 from typing import Any, Protocol
 
 import array_api_compat
 import numpy as np
 
 from momentous.core.admission import Admission, levels_to_the_user, scalar
-from momentous.core.box import Entries, Sides
+from momentous.core.box import Entries, Sides, numbers_or_none
 from momentous.core.space import Array, Space
 
 TERMS = "L1, ElasticNet, GroupL2, NonNegative, Box, Simplex, Ball"
@@ -49,8 +51,6 @@ def as_weight(x: Array, weight: Any) -> Any:
     """A number as it is; weights as an array of the library, dtype and device of x."""
     if isinstance(weight, int | float):
         return weight
-    if weight is None:
-        raise TypeError("a penalty has None for a weight; give one number, or one per entry")
     made = _xp(x).asarray(weight, dtype=x.dtype, **_where(x))
     pairs = zip(made.shape[::-1], x.shape[::-1], strict=False)
     if len(made.shape) > len(x.shape) or any(a not in (1, b) for a, b in pairs):
@@ -61,20 +61,34 @@ def as_weight(x: Array, weight: Any) -> Any:
     return made
 
 
-def _check(term: Any, *names: str) -> None:
-    """Numbers are finite and >= 0; a list is an array from here on."""
+def _is_of_another_library(value: Any) -> bool:
+    """Is it an array, of compiled code perhaps, whose numbers are not looked at?  Or a list with
+    one."""
+    if isinstance(value, list | tuple):
+        return any(map(_is_of_another_library, value))
+    return array_api_compat.is_array_api_obj(value) and not isinstance(
+        value, np.ndarray | np.generic
+    )
+
+
+def _check(term: Any, *names: str, one: bool = False) -> None:
+    """Numbers are finite and >= 0; a list is an array from here on.  ``one``: not several."""
+    kinds = "one number" if one else "one number, or an array of numbers"
     for name in names:
-        value = getattr(term, name)
-        if isinstance(value, list | tuple):
-            value = np.asarray(value)
-            object.__setattr__(term, name, value)
-        if not isinstance(value, int | float | complex | str | bytes | np.ndarray):
-            continue  # of another library, or of compiled code
-        numbers = np.asarray(value)
-        if numbers.dtype.kind not in "biuf" or not np.all((numbers >= 0) & np.isfinite(numbers)):
+        value = given = getattr(term, name)
+        if _is_of_another_library(value):
+            several, fits = bool(getattr(value, "shape", ())), True  # it may be traced
+        else:
+            if isinstance(value, list | tuple):
+                with contextlib.suppress(ValueError):  # lists of unlike lengths
+                    value = np.asarray(value)
+                    object.__setattr__(term, name, value)
+            numbers = np.asarray(value, object if isinstance(value, list | tuple) else None)
+            several, fits = numbers.ndim > 0, numbers.dtype.kind in "biuf"
+            fits = fits and bool(np.all((numbers >= 0) & np.isfinite(numbers)))
+        if not fits or (one and several):
             raise ValueError(
-                f"{type(term).__name__}: {name}={value!r} must be finite and >= 0: one number, or "
-                "an array of numbers"
+                f"{type(term).__name__}: {name}={given!r:.200} must be finite and >= 0: {kinds}"
             )
 
 
@@ -111,13 +125,19 @@ class ElasticNet:
     ridge: float = 1.0
 
     def __post_init__(self) -> None:
-        _check(self, "weight", "ridge")
+        _check(self, "weight")
+        _check(self, "ridge", one=True)
 
     def value(self, x: Array) -> Any:
         return L1(self.weight).value(x) + self.ridge * _summed(x * x) / 2
 
     def prox(self, x: Array, step: Any) -> Array:
         return L1(self.weight).prox(x, step) / (1.0 + step * self.ridge)
+
+
+def _are_ordered(labels: tuple[Any, ...]) -> bool:
+    """Are they real numbers, NaN not among them?"""
+    return all(isinstance(each, Real) and each == each for each in labels)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,6 +161,11 @@ class GroupL2:
                     "entry of x: [0, 0, 1] puts the first two entries into one group"
                 )
             labels = tuple(np.asarray(self.groups).reshape(-1).tolist())
+            if not (all(isinstance(each, str) for each in labels) or _are_ordered(labels)):
+                raise ValueError(
+                    f"GroupL2: groups={self.groups!r:.200} must be labels that can be sorted, "
+                    "numbers or names, one per entry of x, as in [0, 0, 1]"
+                )
             object.__setattr__(self, "groups", labels)
 
     @functools.cached_property
@@ -215,6 +240,13 @@ class Box:
     lower: Any = None
     upper: Any = None
 
+    def __post_init__(self) -> None:
+        for name, missing in (("lower", -math.inf), ("upper", math.inf)):
+            side = getattr(self, name)
+            if side is not None and not _is_of_another_library(side):
+                made = numbers_or_none(side, missing, f"{type(self).__name__}: {name}=")
+                object.__setattr__(self, name, made if made.ndim else float(made))
+
     @property
     def bounds(self) -> Sides:
         return Sides(self.lower, self.upper)
@@ -255,7 +287,7 @@ class Simplex:
     total: Any = 1.0
 
     def __post_init__(self) -> None:
-        _check(self, "total")
+        _check(self, "total", one=True)
 
     def value(self, x: Array) -> Any:
         xp = _xp(x)
@@ -293,7 +325,7 @@ class Ball:
     radius: Any = 1.0
 
     def __post_init__(self) -> None:
-        _check(self, "radius")
+        _check(self, "radius", one=True)
 
     def _norm(self, x: Array) -> Array:
         return _xp(x).linalg.vector_norm(x)
@@ -355,7 +387,7 @@ class Penalty:
         self.given, self.term, self.ridge = given, given, None
         if type(given) is ElasticNet:  # the prox of a subclass may be another
             self.term, self.ridge = L1(given.weight), given.ridge
-        elif space is not None and type(given).__module__ != __name__:
+        elif space is not None and type(given) not in _OURS:
             self.term = _TermOfUser(given, space)
 
     def apply(self, m: Entries, function: Any, x: Array, *others: Any) -> Any:
@@ -439,6 +471,9 @@ def _is_sum_over_parts(term: Any, part: Array) -> bool:
     return type(term) in (L1, ElasticNet, Box, NonNegative) or getattr(term, "separable", False)
 
 
+_OURS = (L1, GroupL2, Box, NonNegative, Simplex, Ball)
+
+
 def bounds_or_term(bounds: Any, penalty: Any) -> tuple[Any, Any]:
     """A box as bounds, any other as a term; both at once are refused."""
     if bounds is not None:
@@ -484,6 +519,9 @@ def add_penalty(penalty: Any, bounds: Any, space: Space, start: Array) -> Any:
 
 def membership(feasible: Any) -> Callable[[Array], bool]:
     """Is a point in the set that ``feasible=`` names: a term, or a function of x?"""
+    if isinstance(feasible, type):
+        name = feasible.__name__
+        raise TypeError(f"feasible={name} is a class; pass a set such as {name}(...), an object")
     if callable(getattr(feasible, "value", None)):
         return lambda x: math.isfinite(scalar(feasible.value(x), "value(x) of feasible"))
     if callable(feasible):

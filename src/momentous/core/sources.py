@@ -38,6 +38,29 @@ class Differences:
     absolute_step: ArrayLike | None = None  # the same, as it is
     map: Fun = map  # how fun is applied to many points: `Pool.map`, for example
 
+    def __post_init__(self) -> None:
+        for name, step in (
+            ("finite_diff_rel_step", self.relative_step), ("eps", self.absolute_step),
+        ):  # fmt: skip
+            given = np.asarray(0.0 if step is None else step)
+            fits = given.dtype.kind in "iuf" and bool(np.all(np.isfinite(given)))
+            if not fits or (name == "eps" and step is not None and not np.all(given)):
+                raise ValueError(
+                    f"{name}={step!r} must be the step of differences: a number other than 0, or "
+                    "one per variable; leave it out for the default"
+                )
+
+    def require_size(self, size: int) -> None:
+        """Refuse steps of which there is neither one nor one for each of so many variables."""
+        for name, step in (
+            ("finite_diff_rel_step", self.relative_step), ("eps", self.absolute_step),
+        ):  # fmt: skip
+            if step is not None and np.size(step) not in (1, size):
+                raise ValueError(
+                    f"{name} has {np.size(step)} numbers, and x has {size} entries; give one "
+                    "number, or one per entry"
+                )
+
 
 Jac = Fun | bool | Literal["2-point", "3-point", "autodiff"] | Differences | None
 
@@ -47,6 +70,7 @@ def function_source(fun: Fun, jac: Jac, args: tuple[object, ...], space: Space) 
     if not callable(fun):
         raise TypeError(f"fun must be callable, not {fun!r}")
     if isinstance(jac, Differences):
+        jac.require_size(space.size)
         return _Differences(fun, args, space, jac)
     if callable(jac):
         return _Separate(fun, jac, args, space)

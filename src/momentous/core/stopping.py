@@ -6,6 +6,8 @@ import dataclasses
 import math
 from collections.abc import Iterator, Mapping
 
+import numpy as np
+
 from momentous.core.machine import NUMBERS, Arithmetic, Machine
 from momentous.core.record import record
 from momentous.core.space import Space
@@ -159,7 +161,7 @@ class Iterations(Criterion):
     limit: int
 
     def __post_init__(self) -> None:
-        require("max_iterations", self.limit, 0)
+        object.__setattr__(self, "limit", whole("max_iterations", self.limit, 0))
 
     def check(self, progress: Progress) -> Ending | None:
         if progress.nit < self.limit:
@@ -180,7 +182,7 @@ class Evaluations(Criterion):
     limit: int
 
     def __post_init__(self) -> None:
-        require("max_evaluations", self.limit, 0)
+        object.__setattr__(self, "limit", whole("max_evaluations", self.limit, 0))
 
     def check(self, progress: Progress) -> Ending | None:
         nfev, njev = progress.nfev, progress.njev
@@ -217,7 +219,7 @@ class Stagnation(Criterion):
     iterations: int
 
     def __post_init__(self) -> None:
-        require("iterations", self.iterations, 1)
+        object.__setattr__(self, "iterations", whole("iterations", self.iterations, 1))
 
     def check(self, progress: Progress) -> Ending | None:
         norm, nit = progress.best_grad_norm, progress.best_nit
@@ -246,7 +248,7 @@ class SmallChange(Criterion):
 
     def __post_init__(self) -> None:
         require("tolerance", self.tolerance, 0)
-        require("iterations", self.iterations, 1)
+        object.__setattr__(self, "iterations", whole("iterations", self.iterations, 1))
         object.__setattr__(self, "window", self.iterations)
 
 
@@ -492,11 +494,30 @@ def overflows(square: float, largest: float) -> bool:
 
 
 def require(name: str, value: Unchecked, least: float = -math.inf, kind: str = "a number") -> None:
-    """Refuse what is no number, text that looks like one included, or is too small."""
+    """Refuse what is no number, text and truth values included, or is too small."""
+    enough = getattr(value, "ndim", 0) == 0 and not isinstance(value, bool | np.bool_)
     try:
-        enough = bool(value >= least) and getattr(value, "ndim", 0) == 0
-    except (TypeError, ValueError):  # text, a list
+        enough = enough and bool(float(value + 0) >= least)
+    except (TypeError, ValueError, OverflowError):  # text, a list, a whole number beyond floats
         enough = False
     if not enough:
         limit = f" >= {least}" if math.isfinite(least) else ""
-        raise ValueError(f"{name}={value!r} must be {kind}{limit}")
+        raise ValueError(f"{name}={value!r:.200} must be {kind}{limit}")
+
+
+def whole(name: str, value: Unchecked, least: int) -> Unchecked:
+    """That number as an int, if it is whole (1e5, too); infinity is no limit, and stays."""
+    require(name, value, least, "a whole number")
+    if value == math.inf:
+        return math.inf
+    if value != int(value):
+        raise ValueError(
+            f"{name}={value!r} must be a whole number >= {least}, such as {round(value)}"
+        )
+    return int(value)
+
+
+def require_truth(name: str, value: Unchecked, other: str = "") -> None:
+    """Refuse what is neither true nor false: text, and numbers other than 0 and 1."""
+    if not (isinstance(value, bool | np.bool_ | int | None) and value in (None, 0, 1)):
+        raise TypeError(f"{name}={value!r} must be True or False{other}")

@@ -90,12 +90,13 @@ class Driver:
         self.tolerance = float(goal) if goal and rule.stops_at_tolerance else -math.inf
         criteria: list[Criterion] = [] if self.tolerance < 0 else [GradientNorm(self.tolerance)]
         criteria += [] if target is None else [Target(target)]
-        criteria += [] if max_evaluations is None else [Evaluations(max_evaluations)]
-        criteria += [] if max_iterations is None else [Iterations(max_iterations)]
+        evaluations = None if max_evaluations is None else Evaluations(max_evaluations)
+        iterations = None if max_iterations is None else Iterations(max_iterations)
+        criteria += [limit for limit in (evaluations, iterations) if limit is not None]
         self.stop = flatten(criteria)
         self.target = -math.inf if target is None else float(target)
-        self.max_evaluations = math.inf if max_evaluations is None else max_evaluations
-        self.max_iterations = math.inf if max_iterations is None else max_iterations
+        self.max_evaluations = math.inf if evaluations is None else evaluations.limit
+        self.max_iterations = math.inf if iterations is None else iterations.limit
 
     def of(self, problem: int) -> Driver:
         """The driver of a problem that has a machine of its own."""

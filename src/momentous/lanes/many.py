@@ -13,8 +13,8 @@ from typing import Any, Literal
 import array_api_compat
 import numpy as np
 
-from momentous.api import choose_method
-from momentous.core.admission import levels_to_the_user, starting_point
+from momentous.api import choose_method, shown_name
+from momentous.core.admission import levels_to_the_user, seed_of, starting_point
 from momentous.core.box import Box, read_sides, sides_or_pairs
 from momentous.core.checkpoint import Checkpoint
 from momentous.core.method import Method
@@ -150,7 +150,8 @@ def minimize_many(
     >>> result[2].status.name, result.best.reached
     ('CONVERGED', 3)
     """
-    starts = _starts(X0) if multistart is None else _draw_starts(X0, multistart, bounds, rng)
+    seed = seed_of(rng)
+    starts = _starts(X0) if multistart is None else _draw_starts(X0, multistart, bounds, seed)
     function = BatchFunction(
         fun, jac, args if isinstance(args, tuple) else (args,), starts, vectorized=vectorized
     )
@@ -176,16 +177,17 @@ def minimize_many(
         )
     if exact and not isinstance(rows, np.ndarray):
         raise ValueError("exact=True is for NumPy and JAX: PyTorch and CuPy have other operations")
-    for name, value in (("tol", tol), ("max_time", max_time)):
-        if value is not None:
-            require(name, value, 0)
+    if tol is not None:
+        require("tol", tol, 0)
+    if max_time is not None:
+        require("max_time", max_time, 0, "a number of seconds")
     if interrupts not in ("raise", "return"):
         raise ValueError(f"interrupts={interrupts!r} must be 'raise' or 'return'")
     if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
         checkpoint = Checkpoint(checkpoint)
     make_driver = functools.partial(
         Driver, m, tol=tol, max_iterations=max_iterations, max_evaluations=max_evaluations,
-        target=target, seed=rng, values=function.values,
+        target=target, seed=seed, values=function.values,
     )  # fmt: skip
     driver = make_driver(rule)
     driver.advice = function.advice
@@ -215,6 +217,7 @@ def minimize_many(
             if interrupts == "raise" or not hasattr(error, "result"):  # before anything was known
                 raise
             result = error.result
+        result.method_name = shown_name(method, rule)
         bar.end(f"{len(result)} of {len(result)} problems")
         say(LOGGER, logging.INFO, repr(result))
     return result
@@ -222,7 +225,7 @@ def minimize_many(
 
 def _draw_starts(x0: Any, count: int, bounds: Any, seed: int) -> Array:
     """The start, and others drawn by the bounds, or around it."""
-    if not isinstance(count, int) or count < 1:
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
         raise ValueError(f"multistart={count!r} must be a whole number >= 1")
     start = starting_point(x0)
     first, random = to_numpy(start), np.random.default_rng(seed)

@@ -177,8 +177,8 @@ class Safeguarded(Rule[SafeguardedMemory]):
     does not say.
 
     With bounds G is `ProjectedGradient`, each of whose steps is an epoch, of one step and lower by
-    eps^2/(2L): N = 2 L D/eps^2 + 1, up to the trials of a step.  With a simple term it is the same,
-    of proximal gradient steps.
+    eps^2/(2M), M the larger of 1 and of its L: N = 2 M D/eps^2 + 1, up to the trials of a step.
+    With a simple term it is the same, of proximal gradient steps.
 
     The cost of an iteration is that of the method whose turn it is; neither knows of the other.
     The trace has an event ``turn`` when it passes (1: to G, 0: back to H).

@@ -88,9 +88,10 @@ class LBFGS(Rule[LBFGSMemory]):
     Parameters
     ----------
     memory : int, optional
-        Pairs to keep.  By default all of them up to 128 variables, then 200,000 entries of s, but at
-        most 200 pairs, and no fewer than 20 up to 50,000 variables and 10 beyond.  In `momentous.torch`, where a gradient costs more than pairs do, 100 beyond
-        128 variables, or as many as take 1 GiB, if that is less (but no fewer than elsewhere).
+        Pairs to keep.  By default all of them up to 128 variables, then 200, but no more than
+        200,000 entries of s, and no fewer than 20 up to 50,000 variables and 10 beyond.  In
+        `momentous.torch`, where a gradient costs more than pairs do, 100 beyond 128 variables, or
+        as many as take 1 GiB, if that is less (but no fewer than elsewhere).
     max_trials : int
         The most trials of a line search.
     sufficient_decrease, curvature : float
