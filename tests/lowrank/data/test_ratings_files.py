@@ -269,6 +269,21 @@ def test_parquet(write, tmp_path):
         read_ratings(path)
 
 
+def test_parquet_that_is_damaged_late_is_an_error_with_its_name(tmp_path):
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    path, count = tmp_path / "r.parquet", 3000  # more rows than come with the first block
+    columns = [f"u{k % 50}" for k in range(count)], range(count), np.arange(count) % 5.0
+    table = arrow.table(dict(zip(("user", "item", "rating"), columns, strict=True)))
+    parquet.write_table(table, path, compression="none")
+    users, data = parquet.read_metadata(path).row_group(0).column(0), bytearray(path.read_bytes())
+    last = users.dictionary_page_offset + users.total_compressed_size
+    data[last - 300 : last - 250] = b"\xff" * 50
+    path.write_bytes(data)
+    with pytest.raises(RatingsFileError, match="cannot be read") as told:
+        read_ratings(path)
+    assert told.value.path == str(path)
+
+
 # --- ids ------------------------------------------------------------------------------------------
 
 

@@ -17,6 +17,7 @@ from numpy.typing import DTypeLike
 
 from momentous.io.logs import notify
 from momentous.io.types import AnyArray
+from momentous.lowrank.checks import thread_count
 from momentous.lowrank.data.errors import Limits, RatingsFileError
 from momentous.lowrank.data.files.cache import Cache
 from momentous.lowrank.data.files.database import open_database
@@ -131,7 +132,7 @@ def read_ratings(
         Of the values; by default float64, and float32 for more than 33 million ratings that are
         exact in it.
     threads : int, optional
-        How many DuckDB works with; by default all.
+        How many DuckDB works with, at most 4 per core; by default one per core.
     limits : Limits, optional
         How much a file may ask for.
     device : {"cpu", "cuda"}
@@ -153,8 +154,7 @@ def read_ratings(
         raise ValueError(f"ratings are kept in float32 or float64, not in {np.dtype(dtype)}")
     if device not in ("cpu", "cuda"):
         raise ValueError(f"device={device!r} must be 'cpu' or 'cuda'")
-    if threads is not None and threads < 1:
-        raise ValueError(f"threads={threads} must be at least 1")
+    threads = None if threads is None else thread_count(threads)
     if delimiter is not None and (not delimiter or set(delimiter) & set('"\n\r')):
         raise ValueError(f"delimiter={delimiter!r} must be a text without quotes and line ends")
     if decimal not in (".", ","):

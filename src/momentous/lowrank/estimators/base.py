@@ -309,7 +309,10 @@ class BaseCompletion(Answers, FitOptions):
     # --- on disk ----------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted estimator to a file: arrays and JSON, no pickle."""
+        """Write the fitted estimator to a file: arrays and JSON, no pickle.
+
+        A model that is there is replaced; any other file is not, and is an OSError.
+        """
         model = self._fitted
         facts = fit_facts(self.get_params(), self.n_iter_, self.objective_)
         if hasattr(self, "feature_names_in_"):

@@ -195,7 +195,11 @@ class Scan:
 
     def problem(self, row: int, connection: Connection, limits: Limits) -> tuple[str, str]:
         """What is wrong with a row, and what it has."""
-        rows = f"SELECT *, {self.rating.text} AS rated FROM ({self.rows(limits)})"
+        # No field that `triples` has not read: in one of these a character that is not UTF-8 would
+        # take its line out, and the next row would have this number.
+        read = ["user", "item", "rating", *(f"wrong{k}" for k in range(len(self.checks)))]
+        read += ["item_number"] if self.movie else []
+        rows = f"SELECT {', '.join(read)}, {self.rating.text} AS rated FROM ({self.rows(limits)})"
         found = connection.execute(f"{rows} LIMIT 1 OFFSET {row}")
         names = [one[0] for one in found.description]
         cells = dict(zip(names, found.fetchall()[0], strict=True))
