@@ -42,10 +42,10 @@ def atomic_file(
 ) -> Iterator[AnyFile]:
     """Open a file for writing that takes the place of ``path`` when the block ends without error.
 
-    Of a symbolic link the file that it points to is replaced, and there must be one; a device or a pipe is written to
-    directly.  ``mode`` is "wb", or "w" for text in UTF-8 with ``\\n`` at the ends of lines;
-    ``keep_previous`` keeps the file before as ``NAME.previous``.  The file has the permissions of
-    the one that it replaces, or at most those that are given.
+    Of a symbolic link the file that it points to is replaced, and there must be one; a device or a
+    pipe is written to directly.  ``mode`` is "wb", or "w" for text in UTF-8 with ``\\n`` at the
+    ends of lines; ``keep_previous`` keeps the file before as ``NAME.previous``.  The file has the
+    permissions of the one that it replaces, or at most those that are given.
     """
     if mode not in ("wb", "w"):
         raise ValueError(f"mode={mode!r} must be 'wb' or 'w'")

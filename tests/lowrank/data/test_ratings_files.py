@@ -410,6 +410,33 @@ def test_some_users_are_read_and_all_items_stay_known(write):
         read_ratings(write("d.csv", "user,item,rating\n"), users=even)
 
 
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [({"limits": 3}, r"limits=3 must be Limits\(\.\.\.\)"),
+     ({"delimiter": 3}, "delimiter=3 must be a text"),
+     ({"columns": [0, 1, 2.5]}, r"columns=\[0, 1, 2.5\] must be three .* whole numbers"),
+     ({"columns": [False, True, 2]}, "must be three .* whole numbers"),
+     ({"columns": 3}, "columns=3 must be three"), ({"format": []}, r"unknown format \[\]"),
+     ({"users": ["ann"]}, r"users=\['ann'\] must be a function"),
+     ({"users": lambda ids: np.arange(len(ids))}, r"array\(\[0, 1\]\) for 2 ids.*one flag"),
+     ({"users": lambda ids: None}, "returned array.None.* for 2 ids"),
+     ({"dtype": "foo"}, "float32 or float64, not in 'foo'"),
+     ({"threads": 1.5}, "threads must be a whole number, not 1.5"),
+     ({"skip_bad": "no"}, "skip_bad='no' must be True or False"),
+     ({"sep": ";"}, "read_ratings.. has no parameter 'sep'; it is called delimiter here")],
+)  # fmt: skip
+def test_an_option_that_cannot_be_is_named_with_what_it_must_be(write, option, words):
+    with pytest.raises((ValueError, TypeError), match=words) as told:
+        read_ratings(write("r.csv", "ann,x,1\nbob,y,2\n"), cache=False, **option)
+    assert not isinstance(told.value, RatingsFileError)  # the file is right
+
+
+@pytest.mark.parametrize("source", [3, None, [3], {"user": [1]}, np.ones((2, 2))])
+def test_what_is_no_source_is_told_what_would_be_one(source):
+    with pytest.raises(TypeError, match=r"neither a path.*Ratings\(rows, cols, values\)"):
+        read_ratings(source)
+
+
 def test_values_are_float32_if_asked(write):
     assert read_ratings(write("r.csv", "1,1,0.1\n"), dtype="float32").values.tolist() == [
         float(np.float32(0.1))

@@ -17,7 +17,7 @@ from numpy.typing import DTypeLike
 
 from momentous.io.logs import notify
 from momentous.io.types import AnyArray
-from momentous.lowrank.checks import thread_count
+from momentous.lowrank.checks import corrects_names, thread_count
 from momentous.lowrank.data.errors import Limits, RatingsFileError
 from momentous.lowrank.data.files.cache import Cache
 from momentous.lowrank.data.files.database import open_database
@@ -45,7 +45,7 @@ from momentous.lowrank.data.files.sources import (
 )
 from momentous.lowrank.data.files.text import delimited_scan
 from momentous.lowrank.data.on_gpu import has_room, sorted_ratings
-from momentous.lowrank.data.ratings import Ratings, Users, make_ratings, no_ratings
+from momentous.lowrank.data.ratings import Ratings, Users, make_ratings, no_ratings, rating_dtype
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
@@ -72,6 +72,7 @@ class Reading(TypedDict, total=False):
     users: Users | None
 
 
+@corrects_names
 def read_ratings(
     source: Table | Query | Paths,
     *,
@@ -148,25 +149,31 @@ def read_ratings(
         With the file, the line, and what was expected there.
     FileNotFoundError
     """
-    if format is not None and format not in FORMATS:
+    if format is not None and format not in list(FORMATS):
         raise ValueError(f"unknown format {format!r}; there are {', '.join(FORMATS)}")
-    if dtype is not None and np.dtype(dtype) not in (np.float32, np.float64):
-        raise ValueError(f"ratings are kept in float32 or float64, not in {np.dtype(dtype)}")
     if device not in ("cpu", "cuda"):
         raise ValueError(f"device={device!r} must be 'cpu' or 'cuda'")
     threads = None if threads is None else thread_count(threads)
-    if delimiter is not None and (not delimiter or set(delimiter) & set('"\n\r')):
+    if delimiter is not None and not _is_delimiter(delimiter):
         raise ValueError(f"delimiter={delimiter!r} must be a text without quotes and line ends")
     if decimal not in (".", ","):
         raise ValueError(f"decimal={decimal!r} must be '.' or ','")
+    for name, flag in (("skip_bad", skip_bad), ("cache", cache)):
+        if not isinstance(flag, bool | np.bool_):
+            raise TypeError(f"{name}={flag!r} must be True or False")
+    if users is not None and not callable(users):
+        raise TypeError(
+            f"users={users!r:.60} must be a function that is given ids and says of each whether "
+            "it is wanted, as in users=lambda ids: np.isin(ids, ['ann', 'bob'])"
+        )
     options = Options(
         format=format,
         delimiter=delimiter,
         decimal=decimal,
         columns=parse_columns(columns),
         skip_bad=skip_bad,
-        dtype=None if dtype is None else str(np.dtype(dtype)),
-        limits=limits or Limits(),
+        dtype=None if dtype is None else str(rating_dtype(dtype)),
+        limits=_checked(limits),
     )
     if is_one_piece(source):
         with _work(options, threads) as work, open_table(work, source) as scan:
@@ -179,8 +186,18 @@ def read_ratings(
         how = threads, device, users
         ratings, notes = _read_cached(source, options, cache and users is None, progress, how)
     for note in notes:
-        warnings.warn(note, RuntimeWarning, stacklevel=2)
+        warnings.warn(note, RuntimeWarning, stacklevel=3)  # behind `corrects_names`
     return ratings
+
+
+def _is_delimiter(text: object) -> bool:
+    return isinstance(text, str) and bool(text) and not set(text) & set('"\n\r')
+
+
+def _checked(limits: Limits | None) -> Limits:
+    if not isinstance(limits, Limits | None):
+        raise TypeError(f"limits={limits!r} must be Limits(...), as in Limits(line_bytes=1 << 24)")
+    return limits or Limits()
 
 
 def query_ratings(
@@ -224,6 +241,7 @@ def query_ratings(
     return read_ratings(Query(sql, named), **reading)
 
 
+@corrects_names
 def read_pairs(
     source: Table | Query | Paths, columns: Columns | None = None, limits: Limits | None = None
 ) -> AnyArray:
@@ -242,7 +260,7 @@ def read_pairs(
     limits : Limits, optional
         How much a file may ask for.
     """
-    options = Options(columns=parse_columns(columns, 2), limits=limits or Limits(), count=2)
+    options = Options(columns=parse_columns(columns, 2), limits=_checked(limits), count=2)
     if not (is_one_piece(source) or is_stream(source)):
         source = find_sources(source)  # what is no path must not come near a database
     with _work(options) as work, contextlib.ExitStack() as stack:

@@ -9,7 +9,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, Never, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
@@ -21,7 +21,7 @@ from momentous.io.logs import say, shown
 from momentous.io.progress import Lines, progress_bar
 from momentous.io.types import AnyArray, JsonObject
 from momentous.lowrank.backends import BACKENDS
-from momentous.lowrank.checks import check_number, thread_count
+from momentous.lowrank.checks import check_number, corrects_names, thread_count
 from momentous.lowrank.data.ids import require_unmasked
 from momentous.lowrank.data.ratings import (
     WEIGHT_RANGE,
@@ -121,12 +121,12 @@ class BaseCompletion(Answers, FitOptions):
         """Only a warm start goes on with a run, whose vectors are as long as the factors."""
         return model if self.warm_start else dataclasses.replace(model, run=None)
 
+    @corrects_names
     def fit(
         self,
         X: Pairs,
         y: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
-        **unsupported: Never,
     ) -> Self:
         """Fit to the values y of the pairs X, or to a table X of users, items and values.
 
@@ -134,8 +134,6 @@ class BaseCompletion(Answers, FitOptions):
         were there twice (of `ImplicitMF`: how much it is worth).  `Ratings` have weights of their
         own.
         """
-        for name in unsupported:
-            raise TypeError(f"fit has no parameter {name!r}; it takes X, y and sample_weight")
         X, y = split_triples(X, y)
         self._fit(self._new_ratings(X, y, self._weights_of(X, sample_weight)))
         return self
@@ -151,6 +149,7 @@ class BaseCompletion(Answers, FitOptions):
         count = len(pairs_of(X)[0])
         return checked_weights(sample_weight, count, "sample_weight", self._least_weight)
 
+    @corrects_names
     def predict(self, X: Pairs) -> AnyArray:
         """What the loss makes of the score of each pair: a rating, or how likely they meet.
 
@@ -224,6 +223,7 @@ class BaseCompletion(Answers, FitOptions):
 
     # --- more entries -----------------------------------------------------------------------------
 
+    @corrects_names
     def fold_in(self, X: Pairs, y: ArrayLike | None = None) -> Self:
         """A copy of this estimator that knows further users, from their entries.
 
@@ -233,6 +233,7 @@ class BaseCompletion(Answers, FitOptions):
         """
         return self._with_more(self._fitted.fold_in, X, y)
 
+    @corrects_names
     def fold_in_items(self, X: Pairs, y: ArrayLike | None = None) -> Self:
         """The same for further items: the users stay as they are."""
         return self._with_more(self._fitted.fold_in_columns, X, y)
@@ -242,6 +243,7 @@ class BaseCompletion(Answers, FitOptions):
         other.model_ = fold(ratings, backend=self.backend, device=self.device)
         return other
 
+    @corrects_names
     def partial_fit(
         self, X: Pairs, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
     ) -> Self:

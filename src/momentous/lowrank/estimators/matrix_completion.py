@@ -6,6 +6,7 @@ from dataclasses import KW_ONLY, dataclass
 
 from numpy.typing import ArrayLike
 
+from momentous.lowrank.checks import corrects_names
 from momentous.lowrank.data.vocabulary import Pairs, split_triples
 from momentous.lowrank.estimators.base import BiasedCompletion, values_of
 from momentous.lowrank.estimators.scikit import RegressorMixin, metrics
@@ -133,6 +134,7 @@ class MatrixCompletion(RegressorMixin, BiasedCompletion):
     _: KW_ONLY
     loss: str | Loss = "squared"
 
+    @corrects_names
     def score(
         self, X: Pairs, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
     ) -> float:

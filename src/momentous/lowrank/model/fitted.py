@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from momentous.io.types import AnyArray, Integers
 from momentous.lowrank.backends import Backend, RowStep, find_backend
-from momentous.lowrank.checks import check_number, thread_count
+from momentous.lowrank.checks import check_number, corrects_names, thread_count
 from momentous.lowrank.data.ids import Id, Ids, as_ids
 from momentous.lowrank.data.ratings import (
     Compressed,
@@ -175,6 +175,7 @@ class LowRankModel:
 
     # --- recommendations --------------------------------------------------------------------------
 
+    @corrects_names
     def recommend(
         self,
         row: Id,
@@ -200,6 +201,7 @@ class LowRankModel:
             [row], n, exclude_seen, unknown, allowed=allowed, forbidden=forbidden
         )[0]
 
+    @corrects_names
     def recommend_all(
         self,
         rows: Ids,
@@ -268,10 +270,12 @@ class LowRankModel:
                 free[positions[positions != UNKNOWN]] = state
         return np.flatnonzero(free)
 
+    @corrects_names
     def similar_columns(self, col: Id, n: int = 10) -> Similar:
         """The columns whose factors point the same way as those of one column, by their cosine."""
         return _similar(self.cols, self.col_factors, col, n, "column")
 
+    @corrects_names
     def similar_rows(self, row: Id, n: int = 10) -> Similar:
         """The same for rows."""
         return _similar(self.rows, self.row_factors, row, n, "row")

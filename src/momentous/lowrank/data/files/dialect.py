@@ -10,9 +10,10 @@ from __future__ import annotations
 import csv
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Integral
 from pathlib import Path
 
 from momentous.lowrank.data.errors import Limits, RatingsFileError
@@ -224,13 +225,15 @@ def parse_columns(columns: Columns | None, count: int = 3) -> list[str | int] | 
     """So many different names or numbers, if any."""
     if columns is None:
         return None
-    if isinstance(columns, str) or len(columns) != count or len(set(columns)) != count:
+    given = list(columns) if isinstance(columns, Iterable) and not isinstance(columns, str) else []
+    plain = all(isinstance(one, str | Integral) and not isinstance(one, bool) for one in given)
+    if not plain or len(given) != count or len(set(given)) != count:
         number = {2: "two", 3: "three"}[count]
         raise ValueError(
-            f"columns must be {number} different names or numbers, for {WANTED[count]}, not "
-            f"{columns!r}"
+            f"columns={columns!r} must be {number} different names or whole numbers, for "
+            f"{WANTED[count]}"
         )
-    return list(columns)
+    return [one if isinstance(one, str) else int(one) for one in given]
 
 
 def find_columns(

@@ -27,7 +27,7 @@ from momentous.lowrank.data.files.database import (
     read_files,
 )
 from momentous.lowrank.data.files.dialect import BYTE_ORDER_MARK, COLONS, Columns, has_quotes
-from momentous.lowrank.data.ratings import Users
+from momentous.lowrank.data.ratings import Users, choose_users
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection as Connection
@@ -240,7 +240,7 @@ class Triples(NamedTuple):
         if chosen is None:
             return self
         (rows, users), (cols, items) = encode_ids([self.user]), encode_ids([self.item])
-        own = chosen(users)[rows]
+        own = choose_users(chosen, users)[rows]
         sides = Coded(rows[own], users), Coded(cols[own], items)
         return Triples(*sides, self.value[own], self.skipped)
 
