@@ -637,7 +637,8 @@ def _check_finite(values: Floats, place: Callable[[int], tuple[int, int]]) -> No
         row, col = place(k)
         raise ValueError(
             f"the rating at position {k} (row {row}, column {col}) is {values[k]}, and {bad.size} "
-            f"of {values.size} are not finite; leave out what was not rated"
+            f"of {values.size} are not finite; leave out what was not rated, as "
+            "Ratings.read(table, missing='drop') does"
         )
 
 

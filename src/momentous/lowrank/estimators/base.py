@@ -22,6 +22,7 @@ from momentous.io.progress import Lines, progress_bar
 from momentous.io.types import AnyArray, JsonObject
 from momentous.lowrank.backends import BACKENDS
 from momentous.lowrank.checks import check_number, corrects_names, thread_count
+from momentous.lowrank.data.files.dialect import PAIR
 from momentous.lowrank.data.ids import require_unmasked
 from momentous.lowrank.data.ratings import (
     WEIGHT_RANGE,
@@ -32,7 +33,14 @@ from momentous.lowrank.data.ratings import (
     checked_weights,
     is_sparse,
 )
-from momentous.lowrank.data.vocabulary import Pairs, pairs_of, ratings_of, split_triples
+from momentous.lowrank.data.vocabulary import (
+    Pairs,
+    pairs_of,
+    ratings_of,
+    refuse_path,
+    remedy_of,
+    split_triples,
+)
 from momentous.lowrank.estimators.answers import Answers
 from momentous.lowrank.estimators.scikit import validate_data
 from momentous.lowrank.losses import Loss, find_loss
@@ -57,7 +65,6 @@ if TYPE_CHECKING:
 LOGGER = logging.getLogger("momentous.fit")
 Seed = int | np.random.Generator | np.random.RandomState | None
 Weights = Floats | None  # of the pairs, in the caller's order; None: 1 each
-PAIR = 2  # columns: the ids of a row and of a column
 
 
 @dataclass(eq=False, repr=False)
@@ -187,6 +194,11 @@ class BaseCompletion(Answers, FitOptions):
         return found
 
     @property
+    def rank_(self) -> int:
+        """Number of factors: with ``rank="auto"``, or on few rows or columns, not the parameter."""
+        return self._fitted.rank
+
+    @property
     def row_factors_(self) -> Floats:
         """U."""
         return self.model_.row_factors
@@ -276,10 +288,12 @@ class BaseCompletion(Answers, FitOptions):
         """What to fit to; the names of the columns are kept."""
         if is_sparse(X) and y is not None:
             raise ValueError("a sparse matrix holds its values already: leave y out, or pass pairs")
+        refuse_path(X)
         if y is None and not holds_values(X) and self.__sklearn_tags__().target_tags.required:
+            are_pairs = len(np.shape(X)) == 2 and np.shape(X)[1] == PAIR
+            remedy = "y is missing, one value for each pair" if are_pairs else remedy_of(X)
             raise ValueError(
-                f"{type(self).__name__} requires y to be passed, but the target y is None: y is "
-                "missing, one value for each pair"
+                f"{type(self).__name__} requires y to be passed, but the target y is None: {remedy}"
             )
         ratings = self._ratings_of(X, y, weights)
         self.feature_names_in_: AnyArray  # of a table, by scikit-learn
@@ -297,6 +311,7 @@ class BaseCompletion(Answers, FitOptions):
     def _known_pairs(self, X: Pairs) -> Pairs:
         """X, if it says which users and items it is about, with its columns as in the fit."""
         model = self._fitted
+        refuse_path(X)
         if is_sparse(X):
             raise ValueError(
                 f"X is a sparse matrix of {X.shape[0]} x {X.shape[1]}, which does not say whose "
@@ -324,7 +339,12 @@ class BaseCompletion(Answers, FitOptions):
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read what `save`, or the command ``momentous fit``, has written."""
-        model, extra = load_model(path)
+        return cls._from_file(path, *load_model(path))
+
+    @classmethod
+    def _from_file(
+        cls, path: str | os.PathLike[str], model: LowRankModel, extra: JsonObject
+    ) -> Self:
         try:
             return cls._restored(model, extra)
         except MALFORMED as error:

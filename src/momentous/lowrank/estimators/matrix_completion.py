@@ -94,6 +94,8 @@ class MatrixCompletion(RegressorMixin, BiasedCompletion):
     row_factors_, col_factors_ : array, (rows, rank), (cols, rank)
     row_bias_, col_bias_ : array
     mean_ : float
+    rank_ : int
+        The number of factors: what ``rank="auto"`` has found.
     row_ids_, col_ids_ : array
         What the rows of the factors stand for.
     n_iter_ : int
