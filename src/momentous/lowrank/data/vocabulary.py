@@ -102,7 +102,8 @@ def remedy_of(X: Pairs, count: int = TRIPLE) -> str:
     found = [names[places[0]] for known in KNOWN if (places := matching_names(names, known))]
     if len(found) >= PAIR:
         chosen = found[:count] if len(found) >= count else ["user", "item", "rating"][:count]
-        return f"{shown}: pass those of {WANTED[count]} alone, X[{chosen!r}]"
+        cut = f"X[{chosen!r}]" if hasattr(X, "iloc") else f"X.select({chosen!r})"
+        return f"{shown}: pass those of {WANTED[count]} alone, {cut}"
     if names:
         users = f"id_vars={found[0]!r}" if found else "ignore_index=False"
         index = "" if found else ".reset_index()"
@@ -112,13 +113,25 @@ def remedy_of(X: Pairs, count: int = TRIPLE) -> str:
             else "X.unpivot(index=...) without what is missing"
         )
         return f"{shown}, of items, it seems: of a table with one column per item pass {long}"
-    if len(np.shape(X)) == 2 and np.shape(X)[1] == TRIPLE and not _has_gaps(X):
+    width = width_of(X)
+    if width is None:
+        return f"X, of type {type(X).__name__}, is no table of two columns, a user and an item each"
+    if width == TRIPLE and not _has_gaps(X):
         return "X is an array of three columns: of triples pass X[:, :2] and y=X[:, 2]"
     return (
         "of a dense matrix with NaN where nothing is known pass rows, cols = "
         "np.nonzero(~np.isnan(X)) as Ratings(rows, cols, X[rows, cols]), of one with zeros there "
         "scipy.sparse.csr_array(X); LowRankImputer fills the gaps of a table"
     )
+
+
+def width_of(X: Pairs) -> int | None:
+    """The number of columns of a table or of an array; None for what is neither."""
+    try:
+        shape = np.shape(X)
+    except ValueError:  # lists of unlike lengths
+        return None
+    return shape[1] if len(shape) == 2 else None
 
 
 def _names_of(X: object) -> list[str]:

@@ -40,6 +40,7 @@ from momentous.lowrank.data.vocabulary import (
     refuse_path,
     remedy_of,
     split_triples,
+    width_of,
 )
 from momentous.lowrank.estimators.answers import Answers
 from momentous.lowrank.estimators.scikit import validate_data
@@ -290,7 +291,7 @@ class BaseCompletion(Answers, FitOptions):
             raise ValueError("a sparse matrix holds its values already: leave y out, or pass pairs")
         refuse_path(X)
         if y is None and not holds_values(X) and self.__sklearn_tags__().target_tags.required:
-            are_pairs = len(np.shape(X)) == 2 and np.shape(X)[1] == PAIR
+            are_pairs = width_of(X) == PAIR
             remedy = "y is missing, one value for each pair" if are_pairs else remedy_of(X)
             raise ValueError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None: {remedy}"
