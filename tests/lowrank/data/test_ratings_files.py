@@ -488,6 +488,8 @@ def test_rows_without_a_rating_are_left_out_where_that_is_asked_for(write):
         '{"user":1,"item":2,"rating":5}\n{"user":1,"item":3}\n{"user":1,"item":3,"rating":null}\n'
     )
     assert read_ratings(write("r.jsonl", lines), missing="drop").nnz == 1
+    market = "%%MatrixMarket matrix coordinate real general\n2 2 2\n1 1 nan\n2 2 3\n"
+    assert read_ratings(write("r.mtx", market), missing="drop").nnz == 1
     movies = "1:\n5,3,d\n6,,d\n2:\n5,4,d\n"
     assert read_ratings(write("mv_1.txt", movies), missing="drop").values.tolist() == [3.0, 4.0]
     for wrong, line in (("ann,x", 2), ("ann,x,bad", 2), ("ann,x,\nann,x,1,2", 3)):

@@ -270,6 +270,7 @@ class Triples(NamedTuple):
     item: Ids
     value: AnyArray
     skipped: int  # rows and lines that were wrong
+    missing: int = 0  # rows without a rating that were left out
 
     def of_users(self, chosen: Users | None) -> Triples:
         """Those of some users, or of all; the ids of the others stay known."""
@@ -278,7 +279,7 @@ class Triples(NamedTuple):
         (rows, users), (cols, items) = encode_ids([self.user]), encode_ids([self.item])
         own = choose_users(chosen, users)[rows]
         sides = Coded(rows[own], users), Coded(cols[own], items)
-        return Triples(*sides, self.value[own], self.skipped)
+        return Triples(*sides, self.value[own], self.skipped, self.missing)
 
 
 class Reject(NamedTuple):
@@ -338,13 +339,14 @@ def read_triples(scan: Scan, work: Work) -> Triples:
             scan, np.zeros_like(is_bad), [one for one in rejects if one.is_open], work
         )
     skipped = len(rejects) + int(np.count_nonzero(is_bad))
+    missing = int(np.count_nonzero(is_missing)) if "missing" in columns else 0
     if not is_good.all():
         ids, values = {side: one[is_good] for side, one in ids.items()}, values[is_good]
     user, item = (
         _coded(ids[side], texts[side], one.stays_text) if side in texts else ids[side]
         for side, one in sides.items()
     )
-    return Triples(user, item, values, skipped)
+    return Triples(user, item, values, skipped, missing)
 
 
 def _fetch(relation: Relation, texts: Set[str]) -> dict[str, ArrowArray]:
