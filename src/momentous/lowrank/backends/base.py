@@ -36,8 +36,10 @@ from momentous.lowrank.losses import Loss
 
 # Newton's step lowers the loss where no prediction moves by more than the R with e^R - R - 1 = R^2.
 FULL_STEP = 1.79
-SCORES = 1 << 19  # that are held at a time where the best of many are looked for: in a cache
-MIN_ROWS = 16  # whose scores are found at a time, for BLAS
+# Scores that are held at a time where the best of many are looked for.  They are computed by the
+# million: between short products the threads of BLAS wait in loops that take as much time again.
+SCORES = 1 << 24
+CACHED_SCORES = 1 << 19  # that are looked through at a time
 MIN_GROUPS = 64  # of columns, of whose maxima a bound is made
 ERROR_BLOCK = 1 << 15  # entries whose errors are computed at a time: with factors they fit a cache
 NUMBERS = 1 << 22  # in the sums of rows that are held at a time
@@ -399,25 +401,26 @@ class Backend(ABC):
         lengths = _lengths(left, np.full(len(left), s))
         few = _with_column(right, own / s, float(_lengths(right, own / s).max()) or 1.0)
         slack = 2.0 * (few.shape[1] + 3) * float(np.finfo(np.float32).eps)
-        length = max(MIN_ROWS, SCORES // len(right))
-        for begin in range(0, len(left), length):
-            part = slice(begin, min(begin + length, len(left)))
-            size = part.stop - begin
-            block = _with_column(left[part], np.full(size, s), lengths[part, None]) @ few.T
-            for known in seen:
-                starts = known.starts[part.start : part.stop + 1]
-                rows = np.repeat(np.arange(size) * len(right), np.diff(starts))
-                block.reshape(-1)[rows + known.others[starts[0] : starts[-1]]] = -np.inf
-            near = np.flatnonzero(block >= _near_best(block, count, slack))
-            rows, others = np.divmod(near, len(right))
-            found = np.einsum("ij,ij->i", left[part][rows], right[others], dtype=np.float64)
-            found += offsets[others]
-            order = np.lexsort((others, -found, rows))
-            rows, others, found = rows[order], others[order], found[order]
-            places = np.arange(rows.size) - np.searchsorted(rows, rows)  # in the list of the row
-            best = places < count
-            at = rows[best] + begin, places[best]
-            columns[at], scores[at] = others[best], found[best]
+        for part in _parts(0, len(left), SCORES // len(right)):
+            ones = np.full(part.stop - part.start, s)
+            block = _with_column(left[part], ones, lengths[part, None]) @ few.T
+            for own_rows in _parts(part.start, part.stop, CACHED_SCORES // len(right)):
+                near = block[own_rows.start - part.start : own_rows.stop - part.start]
+                for known in seen:
+                    starts = known.starts[own_rows.start : own_rows.stop + 1]
+                    rows = np.repeat(np.arange(len(near)) * len(right), np.diff(starts))
+                    near.reshape(-1)[rows + known.others[starts[0] : starts[-1]]] = -np.inf
+                places = np.flatnonzero(near >= _near_best(near, count, slack))
+                rows, others = np.divmod(places, len(right))
+                rows += own_rows.start
+                found = np.einsum("ij,ij->i", left[rows], right[others], dtype=np.float64)
+                found += offsets[others]
+                order = np.lexsort((others, -found, rows))
+                rows, others, found = rows[order], others[order], found[order]
+                places = np.arange(rows.size) - np.searchsorted(rows, rows)  # in the row's list
+                best = places < count
+                at = rows[best], places[best]
+                columns[at], scores[at] = others[best], found[best]
         return columns, scores
 
     def use_local_device(self) -> None:  # noqa: B027  # on the CPU there is nothing to choose
@@ -443,6 +446,12 @@ class Backend(ABC):
 
     def __repr__(self) -> str:
         return f"<backend {self.name} on {self.device}>"
+
+
+def _parts(begin: int, end: int, length: int) -> Iterator[slice[int, int, int]]:
+    """The numbers from begin to end in parts of that length, at least 1."""
+    for first in range(begin, end, max(1, length)):
+        yield slice(first, min(first + max(1, length), end))
 
 
 def _balance(left: float, right: float, offset: float) -> float:
