@@ -137,6 +137,7 @@ def test_a_damaged_model_is_refused_with_the_reason(spoil, words, tmp_path):
         ("parameters", {"tol": "x"}, "tol='x'"),
         ("parameters", {"backend": []}, "its backend is"),
         ("parameters", {"backend": "odd"}, "its backend 'odd' is not known"),
+        ("parameters", {"device": "odd"}, "its device is 'odd'"),
         ("parameters", {"solver": {"name": "odd"}}, "odd"),
         ("parameters", {"unknown": 3}, "unknown=3"),
         ("parameters", {"dtype": "odd"}, "odd"),

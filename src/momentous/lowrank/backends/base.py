@@ -524,10 +524,7 @@ def find_backend(backend: str | Backend = "auto", device: str = "cpu", entries: 
             f"there is no backend {backend!r}; known are auto, {', '.join(BACKENDS)}, and "
             "register_backend adds others"
         )
-    devices = {
-        name: DEVICES.get(name, "cpu") if isinstance(entry, str) else entry.device
-        for name, entry in BACKENDS.items()
-    }
+    devices = device_of_each()
     if device == "auto":
         device = devices[backend] if backend != "auto" else _worthwhile_device(entries)
     if device not in devices.values():
@@ -541,6 +538,14 @@ def find_backend(backend: str | Backend = "auto", device: str = "cpu", entries: 
             f"device={devices[backend]!r}"
         )
     return _load(backend)()
+
+
+def device_of_each() -> dict[str, str]:
+    """The device of each backend that is known by a name."""
+    return {
+        name: DEVICES.get(name, "cpu") if isinstance(entry, str) else entry.device
+        for name, entry in BACKENDS.items()
+    }
 
 
 def _worthwhile_device(entries: int) -> str:

@@ -20,7 +20,7 @@ from momentous.core.status import Status
 from momentous.io.logs import say, shown
 from momentous.io.progress import Lines, progress_bar
 from momentous.io.types import AnyArray, JsonObject
-from momentous.lowrank.backends import BACKENDS
+from momentous.lowrank.backends.base import BACKENDS, device_of_each
 from momentous.lowrank.checks import check_number, corrects_names, thread_count
 from momentous.lowrank.data.files.dialect import PAIR
 from momentous.lowrank.data.ids import require_unmasked
@@ -389,6 +389,8 @@ class BaseCompletion(Answers, FitOptions):
         for name in ("backend", "device", "solver"):
             if not isinstance(getattr(self, name), str | Method):
                 raise ValueError(f"its {name} is {getattr(self, name)!r}")
+        if self.device not in ("auto", *device_of_each().values()):
+            raise ValueError(f"its device is {self.device!r}")
         if self.backend not in ("auto", *BACKENDS):
             raise ValueError(f"its backend {self.backend!r} is not known: import what registers it")
 
