@@ -33,6 +33,7 @@ from momentous.lowrank.estimators import (  # noqa: E402
     OneBitMatrixCompletion,
     implicit_mf,
     imputer,
+    load,
     matrix_completion,
 )
 
@@ -694,8 +695,9 @@ def test_the_examples_in_the_docstrings_run():
 def test_what_is_saved_is_loaded(kind, request, tmp_path):
     model, path = request.getfixturevalue(kind), tmp_path / "model"
     model.save(path)
-    again = type(model).load(path)
-    assert again.get_params() == model.get_params()
+    again = load(path)
+    assert type(again) is type(model)
+    assert again.get_params() == type(model).load(path).get_params() == model.get_params()
     np.testing.assert_array_equal(again.predict(PAIRS), model.predict(PAIRS))
     assert again.recommend(4).items.tolist() == model.recommend(4).items.tolist()
     assert again.objective_ == model.objective_
