@@ -179,6 +179,7 @@ class SummedSource(Wrapped):
     def __init__(self, inner: Source, agreement: Agreement):
         super().__init__(inner)
         self._agreement = agreement
+        inner.fits_steps = False  # the parts of f may be unlike: all ranks take the same steps
 
     def value(self, x: Array) -> float:
         if self.is_map and self.fused:  # a step of the map, which makes calls over ranks
