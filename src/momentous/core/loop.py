@@ -28,7 +28,7 @@ from momentous.core.result import (
     Trace,
     interrupt_with,
 )
-from momentous.core.sources import DIFFERENCE_NOISE, Source
+from momentous.core.sources import DIFFERENCE_NOISE, LEARNED_BY_DIFFERENCES, Source
 from momentous.core.space import Array, Space, set_writable
 from momentous.core.status import RESTARTS, Ending, Event, EventKind, Status, has_restart
 from momentous.core.step import Report, Step, UnderWay
@@ -633,6 +633,8 @@ class Run(Iterator[IntermediateResult]):
         if self.memory is not None:
             learned = self.method.inverse_hessian(oracle.space, self.memory)
             more = {} if learned is None else {"hess_inv": learned}
+            if learned is not None and oracle.source.by_differences:
+                learned.doubt = LEARNED_BY_DIFFERENCES
         arrays = oracle.arrays_at(sample)
         if oracle.space.box is not None and sample.gradient is not None:
             space = oracle.space

@@ -374,6 +374,14 @@ SINGLE = 2.0**-24
 TINY = float(np.finfo(float).tiny)
 
 
+# What the curvature that a method has learned from differences is worth.
+LEARNED_BY_DIFFERENCES = (
+    "hess_inv was learned from differences of fun: their noise may make it wrong by a factor of "
+    "several; for error bars invert the Hessian made of longer differences, or pass jac= "
+    "(docs/how-to/error-bars.md)"
+)
+
+
 class _Measured(NamedTuple):
     """What values around a point tell."""
 

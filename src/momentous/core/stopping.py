@@ -133,7 +133,9 @@ class GradientNorm(Criterion):
             return Ending(Status.CONVERGED, message, numbers)
         message = f"the {progress.noun} norm is within the noise of differences, {noise:.2g}"
         if norm == 0.0 and progress.noun == "gradient":
-            message = "all differences of fun are 0: it has a minimum, or is flat or rounded, around x"
+            message = (
+                "all differences of fun are 0: it has a minimum, or is flat or rounded, around x"
+            )
         elif tolerance < noise:
             message += f", to which the tolerance {tolerance:.3g} was raised"
         else:
