@@ -389,7 +389,7 @@ class _Measured(NamedTuple):
     unchanged: AnyArray  # by which coordinates has the value not changed at all?
     is_single: bool  # are all values numbers of single precision?
     largest: float  # of the values
-    count: int  # of the values it took
+    calls: int  # of the values it took
 
 
 class _Differences(_Function):
@@ -433,7 +433,7 @@ class _Differences(_Function):
             found = self._fit_to_precision(flat, known, found)
             found = self._look_further(flat, known, found)
         gradient = self.space.from_numpy(found.slopes.reshape(host.shape))
-        return known, gradient, values + found.count
+        return known, gradient, values + found.calls
 
     def gradient_noise(self, x: Array, noise: float) -> float:
         flat = to_numpy(x).reshape(-1)
@@ -450,9 +450,9 @@ class _Differences(_Function):
         rounding = SINGLE if is_single else self.space.rounding
         again = self._measure(flat, known, self._places(flat, rounding))
         if again.is_single != is_single:  # a few round numbers, such as 2 at a minimum
-            return found._replace(count=found.count + again.count)
+            return found._replace(calls=found.calls + again.calls)
         self._rounding = rounding
-        return again._replace(count=found.count + again.count)
+        return again._replace(calls=found.calls + again.calls)
 
     def _look_further(self, flat: AnyArray, known: float, found: _Measured) -> _Measured:
         """Where the whole gradient is lost in rounding, look at differences that are exactly 0 over
@@ -474,7 +474,7 @@ class _Differences(_Function):
             found = found._replace(
                 slopes=np.where(usable, longer.slopes, found.slopes),
                 unchanged=longer.unchanged,
-                count=found.count + longer.count,
+                calls=found.calls + longer.calls,
             )
         return found
 

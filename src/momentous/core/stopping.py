@@ -115,7 +115,7 @@ class GradientNorm(Criterion):
     """|grad f| <= tolerance, in the Euclidean norm, at the last point evaluated.
 
     Of a gradient by differences it is enough if it is within their noise, which is all that they
-    can tell.  Where the objective has risen without reason (`Progress.acceptable`) that is not enough.
+    can tell.  Where the objective has risen without reason (`Progress.acceptable`) nothing is.
     """
 
     tolerance: float
@@ -134,7 +134,7 @@ class GradientNorm(Criterion):
         message = f"the {progress.noun} norm is within the noise of differences, {noise:.2g}"
         if norm == 0.0 and progress.noun == "gradient":
             message = (
-                "all differences of fun are 0: it has a minimum, or is flat or rounded, around x"
+                "all differences of fun are 0: x is a minimum, or fun is flat or rounded there"
             )
         elif tolerance < noise:
             message += f", to which the tolerance {tolerance:.3g} was raised"

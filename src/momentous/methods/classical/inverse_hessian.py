@@ -1,4 +1,4 @@
-"""What L-BFGS has learned of the inverse of the Hessian: an array, and a linear operator of SciPy."""
+"""What L-BFGS has learned of the inverse of the Hessian, as an array and a linear operator."""
 
 from __future__ import annotations
 
