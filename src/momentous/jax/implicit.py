@@ -1,8 +1,7 @@
 """The derivative of a solution by the arguments of its function: the implicit function theorem.
 
 Where grad f(x, a) = 0 and the Hessian H is positive definite, x is a smooth function of a, with
-dx = -H^-1 d(grad f) for a change of a alone.  Up to 500 variables H is formed, column by column, and
-factored: that serves every definite H whose condition the precision can resolve, and tells whether
+dx = -H^-1 d(grad f) for a change of a alone.  Up to 500 variables H is formed and factored: that serves every definite H whose condition the precision can resolve, and tells whether
 it is definite.  Of more variables H is only multiplied with vectors, in conjugate gradients.  With
 a random right-hand side these also tell whether H is definite: such a vector has a part in every
 eigenvector.  An ill-conditioned H may take more of them than there are: then a warning says so.
@@ -87,7 +86,7 @@ def factored(
         return lambda b: b, jnp.asarray(True)
     chunks = -(-d // COLUMNS_AT_ONCE)
     units = jnp.eye(chunks * COLUMNS_AT_ONCE, d, dtype=x.dtype)
-    rows = jax.lax.map(jax.vmap(product), units.reshape(chunks, COLUMNS_AT_ONCE, d))
+    rows = jax.lax.map(jax.vmap(product), units.reshape(chunks, COLUMNS_AT_ONCE, *x.shape))
     H = jax.lax.stop_gradient(rows.reshape(-1, d)[:d].astype(wide))
     scale = 1 / jnp.sqrt(jnp.diagonal(H))  # not a number where it is no minimum
     lower = jnp.linalg.cholesky((H + H.T) / 2 * scale * scale[:, None])
@@ -95,8 +94,8 @@ def factored(
     definite = jnp.all(pivots > FLAT * float(jnp.finfo(wide).eps))
 
     def solve(b: jax.Array) -> jax.Array:
-        u = jax.scipy.linalg.cho_solve((lower, True), scale * b.astype(wide))
-        return (scale * u).astype(b.dtype)
+        u = jax.scipy.linalg.cho_solve((lower, True), scale * b.astype(wide).reshape(d))
+        return (scale * u).astype(b.dtype).reshape(b.shape)
 
     return solve, definite
 

@@ -28,7 +28,6 @@ from momentous.core.result import Result
 from momentous.core.status import EventKind, Status
 from momentous.lab.paper.results import Bound
 from momentous.methods.restarted import PerturbedRAGD
-from momentous.methods.restarted.perturbed import EPOCHS_FACTOR
 from momentous.methods.restarted.adaptive_radius import AdaptiveMemory, AdaptiveRadius
 from momentous.methods.restarted.fixed_radius import (
     ESCAPING_NESTEROV,
@@ -39,6 +38,7 @@ from momentous.methods.restarted.fixed_radius import (
     Parameters,
     whole_epoch,
 )
+from momentous.methods.restarted.perturbed import EPOCHS_FACTOR
 from momentous.methods.restarted.schedule import Schedule
 from momentous.testbed import Problem
 

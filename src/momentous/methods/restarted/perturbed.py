@@ -18,7 +18,6 @@ from momentous.methods.restarted.fixed_radius import (
     Parameters,
 )
 
-
 # Of the whole run, where zeta is not given.
 FAILURE_PROBABILITY = 0.01
 # A perturbed epoch lowers f by eps^(3/2)/sqrt(rho) over this times chi^5, at least: 8 * 288^2.
