@@ -1,10 +1,11 @@
 """The derivative of a solution by the arguments of its function: the implicit function theorem.
 
 Where grad f(x, a) = 0 and the Hessian H is positive definite, x is a smooth function of a, with
-dx = -H^-1 d(grad f) for a change of a alone.  Up to 500 variables H is formed and factored: that serves every definite H whose condition the precision can resolve, and tells whether
-it is definite.  Of more variables H is only multiplied with vectors, in conjugate gradients.  With
-a random right-hand side these also tell whether H is definite: such a vector has a part in every
-eigenvector.  An ill-conditioned H may take more of them than there are: then a warning says so.
+dx = -H^-1 d(grad f) for a change of a alone.  Up to 500 variables H is formed and factored: that
+serves every definite H whose condition the precision can resolve, and tells whether it is definite.
+Of more variables H is only multiplied with vectors, in conjugate gradients.  With a random
+right-hand side these also tell whether H is definite: such a vector has a part in every
+eigenvector.  An ill-conditioned H may need more of them than are allowed: then a warning says so.
 """
 
 from __future__ import annotations
