@@ -70,6 +70,31 @@ def test_the_usual_mistakes_are_found(mistake, problem):
     assert len(calls) < 40
 
 
+@pytest.mark.parametrize("scale", [1e-9, 1e-6, 1e-4, 1e3, 1e6])
+def test_the_scale_of_x_does_not_matter(scale):
+    """Where x lives at 1e-6 steps as for x = 1 leap over all that there is."""
+    for fun, x0 in PROBLEMS.values():
+
+        def scaled(x, fun=fun):
+            value, gradient = fun(x / scale)
+            return value, gradient / scale
+
+        for shift in np.linspace(0.9, 1.1, 5):
+            with np.errstate(over="ignore", invalid="ignore"):
+                iterate(scaled, shift * scale * x0, jac=True, check_gradient=True)
+        for name, mistake in MISTAKES.items():
+            if name == "zero now and then":  # found by luck, and calls are others than at scale 1
+                continue
+
+            def at_scale_1(g, x, call, mistake=mistake):
+                return mistake(scale * g, x / scale, call) / scale
+
+            both, calls = wrong(scaled, at_scale_1)
+            with pytest.raises(ValueError, match="what fun returns"):
+                iterate(both, scale * x0, jac=True, check_gradient=True)
+            assert len(calls) < 60
+
+
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_the_gradient_of_the_call_before_is_found(problem):
     fun, x0 = PROBLEMS[problem]

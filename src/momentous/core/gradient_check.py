@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,12 +15,13 @@ from momentous.io.types import AnyArray
 
 REPEAT_ROUNDINGS = 1e4  # units of rounding by which two answers at one point may differ
 LONG_STEP_FACTOR = 30.0  # how many times as long the second step is that a slope is measured by
+SHORT_STEP_FACTOR, SHORTER_STEPS = 100.0, 8  # how many times shorter each is that follows
 
 
 def check_gradient(oracle: Oracle, x0: Array) -> None:
     """Raise a ValueError where jac is not the gradient of fun; if it is, it takes 12 calls at most.
 
-    (One more where fun is not defined near x0.)
+    (More where fun is not defined near x0, or the usual steps leap over all that there is.)
 
     At x0, and at a point near it, the slopes along two random directions are compared with central
     differences of values; at the end the gradient at x0 must be the same as at the beginning.
@@ -72,6 +74,24 @@ def _moved(space: Space, x: Array, length: float, direction: Array) -> Array:
     return space.each(lambda xp, x, a, b: xp.where(abs(a - x) >= abs(b - x), a, b), x, there, back)
 
 
+class Difference(NamedTuple):
+    """A slope by differences, and how far rounding and curvature may have moved it."""
+
+    slope: float
+    rounding: float
+    bend: float
+    is_flat: bool  # has no value changed at all?
+
+    def tells(self, least: float) -> bool:
+        """Is it finite, and curvature no more than that, or than rounding?"""
+        return math.isfinite(self.slope) and self.bend <= max(least, self.rounding)
+
+    def agrees(self, claimed: float, terms: float, rounding: float = 0.0) -> bool:
+        """With a claim, within the noise?"""
+        noise = max(self.rounding, rounding) + self.bend
+        return abs(self.slope - claimed) <= noise + 1e-5 * terms
+
+
 class _Slopes:
     """The slopes of f at a point: those that the gradient tells, and those of the values."""
 
@@ -79,7 +99,7 @@ class _Slopes:
         self.oracle, self.point, self.value = oracle, point, value
         self.gradient = gradient
         self.eps = 2 * oracle.space.rounding
-        self.step = self.eps ** (1 / 3) * size
+        self.step = self.telling_step = self.eps ** (1 / 3) * size
 
     def with_room(self, direction: Array) -> Array:
         """The direction, shorter where the longest of its steps would leave the box."""
@@ -92,23 +112,63 @@ class _Slopes:
     def by_gradient(self, direction: Array) -> float:
         return self.oracle.space.inner(self.gradient, direction)
 
-    def by_values(self, direction: Array, h: float) -> tuple[float, float]:
-        """A central difference, and how far it may be off by rounding and curvature."""
+    def by_values(self, direction: Array, h: float) -> Difference:
+        """A central difference, and how far it may be off."""
         move, peek = self.oracle.space.combination, self.oracle.peek
         up, down = peek(move(self.point, h, direction)), peek(move(self.point, -h, direction))
         rounding = 4 * self.eps * max(abs(up), abs(down), abs(self.value)) / h
         bend = 10 * self.eps ** (1 / 3) * abs(up - 2 * self.value + down) / h
-        return (up - down) / (2 * h), rounding + bend
+        is_flat = up == self.value == down
+        return Difference((up - down) / (2 * h), rounding, bend, is_flat)
 
     def is_wrong(self, direction: Array) -> bool:
-        """Do the values contradict the gradient, and not one another at another step?"""
-        slope, noise = self.by_values(direction, self.step)
-        claimed = self.by_gradient(direction)
-        terms = self.oracle.space.inner(abs(self.gradient), abs(direction))
-        if not math.isfinite(slope) or abs(slope - claimed) <= noise + 1e-5 * terms:
-            return False
-        again, _ = self.by_values(direction, LONG_STEP_FACTOR * self.step)
-        return abs(again - slope) <= abs(slope - claimed) / 2
+        """Do the values contradict the gradient, and not one another at another step?
+
+        Where x lives at a scale of 1e-6 the usual step leaps over all that there is.  So shorter
+        ones are asked before the answer is yes, down to where rounding hides it."""
+        claimed, terms = self.by_gradient(direction), self._terms(direction)
+        first = self.by_values(direction, self.step)
+        seen = abs(first.slope) if math.isfinite(first.slope) else abs(self.value) / self.step
+        most = max(terms, seen)  # the gradient may be 0 by mistake
+        small = max(1e-5, self.eps ** (1 / 3)) * most
+        wrong, before, doubt = False, math.nan, math.inf
+        if first.tells(small):
+            before, most = first.slope, abs(first.slope - claimed)
+            if first.agrees(claimed, terms):
+                return False
+            longer = self.by_values(direction, LONG_STEP_FACTOR * self.step).slope
+            if abs(longer - claimed) <= most / 2:  # values are coarser than they look
+                return False
+            wrong = abs(longer - before) <= most / 2
+            doubt, self.telling_step = abs(longer - before) + first.rounding, self.step
+        space, h = self.oracle.space, self.step
+        moved = space.inner(abs(self.gradient), abs(self.point))  # by rounding of x, in units of it
+        for _ in range(SHORTER_STEPS):
+            h /= SHORT_STEP_FACTOR
+            rounding = 4 * self.eps * (abs(self.value) + moved) / h
+            if not rounding <= most / 10:
+                break
+            shorter = self.by_values(direction, h)
+            if shorter.is_flat:
+                break
+            if not shorter.tells(small):
+                continue
+            if shorter.agrees(claimed, terms, rounding):
+                return False
+            change, most = abs(shorter.slope - before), abs(shorter.slope - claimed)
+            wrong = change <= most / 2
+            if change + rounding < doubt:
+                doubt, self.telling_step = change + rounding, h
+            before = shorter.slope
+        return wrong
+
+    def _terms(self, direction: Array) -> float:
+        return self.oracle.space.inner(abs(self.gradient), abs(direction))
+
+    def _part_is_wrong(self, part: Array) -> bool:
+        """The same at the step that has told the values from the gradient."""
+        difference = self.by_values(part, self.telling_step)
+        return not difference.agrees(self.by_gradient(part), self._terms(part))
 
     def explain(self, direction: Array, where: str) -> str:
         """One wrong coordinate, found by halving the direction."""
@@ -117,17 +177,17 @@ class _Slopes:
         while end - start > 1:
             middle = (start + end) // 2
             left = self._part(mine, start, middle)
-            start, end = (start, middle) if self.is_wrong(left) else (middle, end)
+            start, end = (start, middle) if self._part_is_wrong(left) else (middle, end)
         unit = self.with_room(self._part(np.ones_like(mine), start, end))
         length = space.norm(unit) or 1.0  # of all of it, but where a bound is near
         claimed = self.by_gradient(unit) / length
-        slope = self.by_values(unit, self.step)[0] / length
+        slope = self.by_values(unit, self.telling_step).slope / length
         words = self.oracle.words or Words()
         shape = (space.dimension,) if space.is_part else space.shape
         index = tuple(int(i) for i in np.unravel_index(start, shape))
         kind = ""
         ratios = [
-            self.by_gradient(d) / (self.by_values(d, self.step)[0] or math.nan)
+            self.by_gradient(d) / (self.by_values(d, self.telling_step).slope or math.nan)
             for d in (direction, unit)
         ]
         if abs(ratios[0] - ratios[1]) <= 1e-3 * abs(ratios[0]) and abs(ratios[0] - 1) > 0.01:

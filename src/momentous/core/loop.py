@@ -28,7 +28,7 @@ from momentous.core.result import (
     Trace,
     interrupt_with,
 )
-from momentous.core.sources import Source
+from momentous.core.sources import DIFFERENCE_NOISE, LEARNED_BY_DIFFERENCES, Source
 from momentous.core.space import Array, Space, set_writable
 from momentous.core.status import RESTARTS, Ending, Event, EventKind, Status, has_restart
 from momentous.core.step import Report, Step, UnderWay
@@ -49,6 +49,9 @@ Callback = Callable[["IntermediateResult"], object]
 # An epoch of so many windows of a criterion may never end: its points count, where they are lower.
 LONG_EPOCH = 10
 
+# Of a gradient by differences: how many times as noisy values may be as their size tells, where
+# they have not changed.  With 5,000 residuals and a scale, f the difference of two terms, it was 4.
+CANCELLATION = 16.0
 
 NOW = 0.0, math.inf  # in place of `next_look`
 
@@ -141,7 +144,6 @@ class Run(Iterator[IntermediateResult]):
         # The sample of `best_point` is kept where no call may be left for it.
         self._best, self._keeps_best = NO_SAMPLE, limit < math.inf
         self._active = 0.0  # variables at bounds
-        self._level_unit = LEVEL_NOISE * oracle.space.rounding
         self._next_look = NOW
         self._way: UnderWay | None = None  # an iteration that is not committed
         self.memory: Unchecked  # the method's, after the last that is
@@ -191,7 +193,19 @@ class Run(Iterator[IntermediateResult]):
     def _set_out(self, way: UnderWay, started: float) -> None:
         """What a rule evaluates before the first iteration, or the rest of it."""
         value = way.shown.value
-        self._commit(*self.method.take_step(self.oracle, way), value, started)
+        self._commit(*self._take_step(way), value, started)
+
+    def _take_step(self, way: UnderWay) -> tuple[Unchecked, Report]:
+        """A step of the method, with the noise of values that it does not know."""
+        memory, report = self.method.take_step(self.oracle, way)
+        source, value = self.oracle.source, report.sample.value
+        if source.by_differences and value == value:
+            noise = DIFFERENCE_NOISE * source.rounding * abs(value)
+            report.noise = max(report.noise, noise)
+            if report.limit is not None:
+                allowance = max(report.limit.allowance, noise)
+                report.limit = dataclasses.replace(report.limit, allowance=allowance)
+        return memory, report
 
     def _resume(self, saved: RunState) -> None:
         saved.require_same_method(self.method.description())
@@ -273,9 +287,9 @@ class Run(Iterator[IntermediateResult]):
             del told
         stand, windows, trace = None, self._stop.window, self.trace
         try:
-            memory, report = self.method.take_step(oracle, way)
+            memory, report = self._take_step(way)
             sample = report.sample
-            acceptable = sample.grad_norm > self.tolerance or self._is_acceptable(report)
+            acceptable = not self._is_small(report) or self._is_acceptable(report)
             if self._stop.needs_value:
                 oracle.learn(sample)
             if windows:
@@ -314,6 +328,7 @@ class Run(Iterator[IntermediateResult]):
         """No call is left: the run ends; resumed, a rule goes on with the evaluation it asked."""
         progress, oracle, trace, report = self.progress, self.oracle, self.trace, self.report
         progress.fun, progress.grad_norm = report.sample.value, report.sample.grad_norm
+        progress.grad_noise = self._noise_of(report, 0)
         progress.nfev, progress.njev = oracle.nfev, oracle.njev
         progress.time += perf_counter() - started
         if trace is not None and not len(trace):
@@ -371,10 +386,29 @@ class Run(Iterator[IntermediateResult]):
         progress.note_stand(stand, self._stop.window)
         self.standing = point
 
+    @property
+    def _level_unit(self) -> float:
+        return LEVEL_NOISE * self.oracle.source.rounding
+
     def _is_acceptable(self, report: Report) -> bool:
         """May the run end at the report's sample?  Asked only where the gradient is small."""
-        small = report.sample.grad_norm <= self.tolerance
-        return not small or within_limit(self.oracle, report.sample, report.limit)
+        return not self._is_small(report) or within_limit(self.oracle, report.sample, report.limit)
+
+    def _is_small(self, report: Report) -> bool:
+        """Is the gradient within the tolerance or, if it is made by differences, its noise?"""
+        norm, tolerance = report.sample.grad_norm, self.tolerance
+        return norm <= tolerance or (tolerance >= 0.0 and norm <= self._noise_of(report, 1))
+
+    def _noise_of(self, report: Report, level: int) -> float:
+        """How far rounding may have moved the norm of a gradient by differences; 0 of others.
+
+        Values that cancel are noisier than their size tells.  If they have stayed level, the
+        gradient need not be within the noise but near it."""
+        source, sample = self.oracle.source, report.sample
+        if not source.by_differences or sample.point is None:
+            return 0.0
+        noise = source.gradient_noise(sample.point, report.noise)
+        return CANCELLATION * noise if level else noise
 
     def _commit(self, memory: Unchecked, report: Report, shown: float, started: float) -> None:
         """Write down what the report says: progress, best point, trace, and whether it ends."""
@@ -392,6 +426,7 @@ class Run(Iterator[IntermediateResult]):
             progress.level += 1
         else:
             progress.level, progress.level_fun = 0, value
+        progress.grad_noise = self._noise_of(report, progress.level)
         progress.time += perf_counter() - started
         if trace is not None:
             trace.add(progress, shown, report.step_size)
@@ -405,7 +440,8 @@ class Run(Iterator[IntermediateResult]):
         # Does the run end?  Asked only where a number says that it may.
         (nit, floor), accepted = self._next_look, report.accepted
         low = value < floor or (accepted is not None and accepted.value < floor)
-        if progress.nit >= nit or norm <= self.tolerance or low or report.ending is not None:
+        small = norm <= self.tolerance or norm <= progress.grad_noise
+        if progress.nit >= nit or small or low or report.ending is not None:
             self._decide()
 
     def _note_face(self, trace: Trace, point: Array) -> None:
@@ -555,13 +591,17 @@ class Run(Iterator[IntermediateResult]):
     def _close(self) -> Result:
         assert self.ending is not None
         progress, oracle, ending = self.progress, self.oracle, self.ending
-        if ending.status is Status.NO_PROGRESS and oracle.advice:
+        raised = ending.numbers.get("noise", 0.0) > ending.numbers.get("tolerance", math.inf)
+        if (ending.status is Status.NO_PROGRESS or raised) and oracle.advice:
             message = f"{ending.message}; {oracle.advice}"
             ending = Ending(ending.status, message, ending.numbers)
         if oracle.noun != "gradient":  # what methods call the gradient
             message = ending.message.replace("the gradient is", f"the {oracle.noun} is")
             message = message.replace("projected gradient", oracle.noun)
             ending = Ending(ending.status, message, ending.numbers)
+        elif oracle.source.by_differences:
+            said = ending.message.replace("the gradient is exactly zero", "all differences are 0")
+            ending = Ending(ending.status, said, ending.numbers)
         started = perf_counter()
         oracle.limit = math.inf
         oracle.space.release()
@@ -594,6 +634,8 @@ class Run(Iterator[IntermediateResult]):
         if self.memory is not None:
             learned = self.method.inverse_hessian(oracle.space, self.memory)
             more = {} if learned is None else {"hess_inv": learned}
+            if learned is not None and oracle.source.by_differences:
+                learned.doubt = LEARNED_BY_DIFFERENCES
         arrays = oracle.arrays_at(sample)
         if oracle.space.box is not None and sample.gradient is not None:
             space = oracle.space

@@ -127,7 +127,7 @@ class Method(abc.ABC, Generic[M]):
             return step
         return Step(dataclasses.replace(memory, tol=tol), step.report)
 
-    def inverse_hessian(self, space: Space, memory: M) -> object:
+    def inverse_hessian(self, space: Space, memory: M) -> Unchecked:
         """An operator like the inverse of the Hessian, where the method has learned one: the
         ``hess_inv`` of a result."""
         return None

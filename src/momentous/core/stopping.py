@@ -43,6 +43,7 @@ class Progress:
     time: float = 0.0  # seconds inside the method and the user's functions
     restarts: int = 0
     grad_norm: float = math.nan  # at the last sample
+    grad_noise: float = 0.0  # how far rounding may have moved it, of a gradient by differences
     start_fun: float = math.nan  # f(x0), the scale of rounding in values
     start_norm: float = math.nan  # the norm at x0, the scale of rounding in gradients
     start_size: float = math.nan  # |x0|, the scale of lengths
@@ -115,7 +116,8 @@ class Criterion:
 class GradientNorm(Criterion):
     """|grad f| <= tolerance, in the Euclidean norm, at the last point evaluated.
 
-    Where the objective has risen without reason (`Progress.acceptable`) that is not enough.
+    Of a gradient by differences it is enough if it is within their noise, which is all that they
+    can tell.  Where the objective has risen without reason (`Progress.acceptable`) nothing is.
     """
 
     tolerance: float
@@ -124,13 +126,23 @@ class GradientNorm(Criterion):
         require("tolerance", self.tolerance, 0)
 
     def check(self, progress: Progress) -> Ending | None:
-        norm = progress.grad_norm
-        if not (norm <= self.tolerance and progress.acceptable):
+        norm, noise, tolerance = progress.grad_norm, progress.grad_noise, self.tolerance
+        if not (norm <= max(tolerance, noise) and progress.acceptable):
             return None
-        message = (
-            f"the {progress.noun} norm {norm:.3g} is within the tolerance {self.tolerance:.3g}"
-        )
-        return Ending(Status.CONVERGED, message, {"grad_norm": norm, "tolerance": self.tolerance})
+        numbers = {"grad_norm": norm, "tolerance": tolerance}
+        if not norm <= noise or noise == 0.0:
+            message = f"the {progress.noun} norm {norm:.3g} is within the tolerance {tolerance:.3g}"
+            return Ending(Status.CONVERGED, message, numbers)
+        message = f"the {progress.noun} norm is within the noise of differences, {noise:.2g}"
+        if norm == 0.0 and progress.noun == "gradient":
+            message = (
+                "all differences of fun are 0: x is a minimum, or fun is flat or rounded there"
+            )
+        elif tolerance < noise:
+            message += f", to which the tolerance {tolerance:.3g} was raised"
+        else:
+            message += f", and so within the tolerance {tolerance:.3g}"
+        return Ending(Status.CONVERGED, message, numbers | {"noise": noise})
 
     def next_check(self, progress: Progress) -> float:
         return math.inf if type(self) is GradientNorm else super().next_check(progress)

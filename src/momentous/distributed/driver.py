@@ -197,6 +197,7 @@ class SummedSource(Wrapped):
     def __init__(self, inner: Source, agreement: Agreement):
         super().__init__(inner)
         self._agreement = agreement
+        inner.fits_steps = False  # the parts of f may be unlike: all ranks take the same steps
 
     def value(self, x: Array) -> float:
         return self._agreement.at_one_point(x, lambda: self._value(x))
