@@ -5,22 +5,33 @@ then the answer is certain; otherwise by a Krylov basis from a random start (Lan
 negative curvature that was found is certain, its absence up to a stated probability.
 """
 
-import dataclasses
 import enum
 import math
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from momentous.certify.curvature import RELATIVE, Goal, Hessian, lanczos, whole_matrix
+from momentous.certify.curvature import (
+    MARGIN,
+    NEGLIGIBLE,
+    RELATIVE,
+    ROUNDS,
+    SAMPLES,
+    Goal,
+    Hessian,
+    Matrix,
+    find_scales,
+    lanczos,
+    whole_matrix,
+)
 from momentous.certify.face import Face, face_in_box, face_of_term
 from momentous.core.admission import Fun, starting_point
 from momentous.core.box import read_bounds
 from momentous.core.machine import has_kinks
 from momentous.core.method import DEFAULT_TOLERANCE
+from momentous.core.oracle import Oracle, Sample
 from momentous.core.penalties import TERMS, add_penalty
 from momentous.core.result import in_lines
 from momentous.core.rounded import at_least, at_most
@@ -346,7 +357,7 @@ def certify(
         eps = float(eps)
         tau = curvature if rho is None else math.sqrt(eps * rho)
 
-        def certificate(verdict: Verdict, words: str, **numbers: Any) -> Certificate:
+        def certificate(verdict: Verdict, words: str, numbers: JsonObject | None = None) -> Certificate:
             norm, relation = sample.grad_norm, "<=" if sample.grad_norm <= eps else ">"
             size = "|grad f(x)|" if space.box is None else "|x - P(x - grad f(x))|"
             size = size if space.penalty is None else "|x - prox(x - grad f(x), 1)|"
@@ -356,15 +367,19 @@ def certify(
                 message=f"{size} = {norm:.3g} {relation} eps = {eps:.3g}; {words}",
                 grad_norm=norm,
                 eps=eps,
-                curvature_tolerance=math.nan if tau is None else tau,
                 nfev=oracle.nfev,
                 njev=oracle.njev,
-                **numbers,
+                **({"curvature_tolerance": math.nan if tau is None else tau} | (numbers or {})),
             )
+
 
         if sample.grad_norm > eps:
             words = "x is not stationary, and its curvature was not looked at"
             return certificate(Verdict.NOT_STATIONARY, words)
+        asked = _Question(
+            rho, tau, failure_probability, max_products, gradient_lipschitz, step, _seed(rng)
+        )
+        given = layout.products(hessp, space), _tuple(args)
         if has_kinks(space):
             find = face_in_box if space.penalty is None else face_of_term
             face = find(oracle, sample, eps)
@@ -374,121 +389,196 @@ def certify(
                     " at: give one of these where h is one"
                 )
                 return certificate(Verdict.FIRST_ORDER, words)
-            given, of_f = (layout.products(hessp, space), _tuple(args)), None
-            if tau is None and max_products != 0:
-                of_f = face.tolerance(*given, _seed(rng))
-            on_face = certify(
-                face.value, face.point, jac=face.gradient, eps=sys.float_info.max,
-                curvature=of_f if tau is None else tau,
-                hessp=face.products(*given), failure_probability=failure_probability,
-                max_products=max_products, gradient_lipschitz=gradient_lipschitz,
-                step=face.step(step), rng=rng,
-            )  # fmt: skip
-            return _on_face(on_face, face, certificate, of_f is not None)
-        d = space.dimension
-        if d == 0:
-            ends = {
-                "smallest_eigenvalue": math.inf,
-                "eigenvalue_error": 0.0,
-                "lower_bound": math.inf,
-            }
-            return certificate(Verdict.SECOND_ORDER, "x has no entries", **ends)
+            return _on_face(face, face.products(*given), asked, certificate)
+        return certificate(*_examine(oracle, sample, *given, asked))
 
-        hessian = Hessian(oracle, sample, layout.products(hessp, space), _tuple(args), step)
-        whole = d + hessian.check_products(rho, dense=True)
-        checks = hessian.check_products(rho, dense=False)
-        if max_products is None:
-            max_products = whole if d <= DENSE else STEPS + checks
-        dense = d <= DENSE and whole <= max_products
-        steps = d if dense else min(d, int(max_products) - checks)
-        if steps < 1:
-            words = (
-                f"its curvature is unknown, since max_products={max_products} allows no look at "
-            )
-            words += f"it: {checks} check the others, so it takes {checks + 1} at least"
-            return certificate(Verdict.FIRST_ORDER, words)
-        q = space.normal(_seed(rng))
-        q = q * (1.0 / space.norm(q))
-        hessian.choose_step(rho, tau, steps, q)
-        goal = Goal(tau, d, failure_probability, gradient_lipschitz or math.inf)
-        basis, G, beta = whole_matrix(hessian) if dense else lanczos(hessian, q, steps, goal)
 
-        ritz, vectors = np.linalg.eigh((G + G.T) / 2.0)
-        t = float(ritz[0])
-        w = sum((float(s) * q for s, q in zip(vectors[:, 0], basis, strict=True)), 0.0 * x)
-        downhill = -1.0 if space.inner(sample.gradient, w) > 0.0 else 1.0
-        w = space.xp.asarray(
-            w * (downhill / space.norm(w))
-        )  # NumPy has made a number of a 0-d array
+@dataclass(frozen=True)
+class _Question:
+    """What is to be shown of a Hessian, and with what."""
+
+    rho: float | None
+    tau: float | None
+    failure_probability: float
+    max_products: int | None
+    gradient_lipschitz: float | None
+    step: float | None
+    seed: int
+
+
+def _examine(
+    oracle: Oracle,
+    sample: Sample,
+    hessp: AnyFunction | None,
+    args: tuple[object, ...],
+    asked: _Question,
+    room: Array | None = None,
+) -> tuple[Verdict, str, JsonObject]:
+    """The verdict on the Hessian at a stationary point, in words and numbers too."""
+    space, rho, max_products = oracle.space, asked.rho, asked.max_products
+    d, without_tau = space.dimension, asked.tau is None
+    if d == 0:
+        ends = {"smallest_eigenvalue": math.inf, "eigenvalue_error": 0.0, "lower_bound": math.inf}
+        return Verdict.SECOND_ORDER, "x has no entries", ends
+
+    hessian = Hessian(oracle, sample, hessp, args, asked.step, room)
+    is_measured = rho is None and hessp is None  # what products are worth
+    whole = hessian.check_products(rho, dense=True) + (0 if is_measured else d)
+    checks = hessian.check_products(rho, dense=False) + (ROUNDS * SAMPLES if without_tau else 0)
+    if max_products is None:
+        max_products = whole if d <= DENSE else STEPS + checks
+    dense = d <= DENSE and whole <= max_products
+    steps = d if dense else min(d, int(max_products) - checks)
+    if steps < 1:
+        words = f"its curvature is unknown, since max_products={max_products} allows no look at "
+        words += f"it: {checks} check the others, so it takes {checks + 1} at least"
+        return Verdict.FIRST_ORDER, words, {}
+    q = space.normal(asked.seed)
+    q = q * (1.0 / space.norm(q))
+    negligible = max(NEGLIGIBLE, math.sqrt(space.rounding)) if dense else RELATIVE
+    L = asked.gradient_lipschitz or math.inf
+    goal = Goal(asked.tau, d, asked.failure_probability, L, negligible)
+    of_x: tuple[Matrix, float] | None = None  # the Hessian itself, and its error
+    if not dense:
+        if without_tau:
+            find_scales(hessian, asked.seed)
+        hessian.choose_step(rho, asked.tau, steps, q)
+        basis, G, beta = lanczos(hessian, q, steps, goal)
+    else:
+        if not is_measured:
+            hessian.choose_step(rho, asked.tau, steps, q)
+        found = whole_matrix(hessian, is_measured, without_tau, q)
+        basis, G, beta = found.basis, found.matrix, 0.0
+        of_x = G / found.scales / found.scales[:, None], found.error
+
+    ritz, vectors = np.linalg.eigh((G + G.T) / 2.0)
+    t = float(ritz[0])
+    w = sum((float(s) * q for s, q in zip(vectors[:, 0], basis, strict=True)), 0.0 * q)
+    downhill = -1.0 if space.inner(sample.gradient, hessian.scaled(w)) > 0.0 else 1.0
+    w = space.xp.asarray(w * (downhill / space.norm(w)))  # NumPy has made a number of a 0-d array
+    if dense and is_measured:
+        Hw = hessian.compare(G, w)
+        apart = 0.0
+    else:
         Hw = hessian.checked(w)
-        error = hessian.error(ritz) + float(np.linalg.norm(G - G.T, 2)) / 2.0
-        error += abs(space.inner(w, Hw) - t)
-        miss = 0.0 if dense else goal.miss(ritz, beta, error)
-        tau, lower = goal.tolerance(ritz), max(t - error - miss, -goal.L)
-        numbers: JsonObject = {
-            "smallest_eigenvalue": t,
-            "eigenvalue_error": error,
-            "lower_bound": lower,
-            "residual": space.norm(Hw - t * w),
-            "products": hessian.products,
-        }
-        found = (
-            "eigenvalue of the Hessian" if dense else f"Ritz value of {len(basis)} Lanczos steps"
-        )
-        found = f"the smallest {found} is {t:.6g} with an estimated error of {at_most(error, 1)}"
-        default = f" (by default {RELATIVE:g} of the largest; rho= or curvature= sets another)"
-        limit = f"-tau = {at_least(-tau)}" + (default if goal.tau is None else "")
-        if error > max(tau, abs(t)) / 4.0:
-            words = f"{found}, which must be below tau/4 to compare with {limit}; {hessian.remedy}"
-            return certificate(Verdict.NOT_CERTIFIABLE, words, **numbers)
-        if t + error < -tau:
-            limit = limit.replace(at_least(-tau), at_most(-tau), 1)
-            words = (
-                f"x is a saddle or a maximum: {found}, below {limit}; over a short step s along "
-            )
-            words += f"`direction` f falls by about {-t / 2.0:.3g} s^2 (see `escape`)"
-            return certificate(Verdict.SADDLE, words, direction=w, **numbers)
-        if lower >= -tau:
-            p = 0.0 if dense else failure_probability
-            chance = "" if dense else f" (but for a probability of {p:g})"
-            words = (
-                f"{found}, and none is below {at_least(lower)}{chance}, so none is below {limit}"
-            )
-            return certificate(Verdict.SECOND_ORDER, words, probability=p, **numbers)
-        more = None if dense else goal.steps_needed(ritz, error)
-        words = f"{found}, too close to {limit} to tell which is smaller"
-        if more is not None:
-            words = f"{found}, but smaller ones, below {limit}, are not ruled out yet; "
-            words += f"max_products={more + checks} should do, with memory for as many vectors"
-        return certificate(Verdict.FIRST_ORDER, words, **numbers)
+        apart = abs(space.inner(w, Hw) - t)
+    error = hessian.error(ritz) + float(np.linalg.norm(G - G.T, 2)) / 2.0 + apart
+    lower = t - error - (0.0 if dense else goal.miss(ritz, beta, error))
+    lower = lower if hessian.scales is not None else max(lower, -goal.L)
+    tau = goal.tolerance(ritz)
+    numbers: JsonObject = {
+        "smallest_eigenvalue": t,
+        "eigenvalue_error": error,
+        "lower_bound": lower,
+        "residual": space.norm(Hw - t * w),
+        "products": hessian.products,
+        "curvature_tolerance": tau,
+    }
+    direction = w
+    is_saddle = goal.is_saddle(t, error)
+    noun = "eigenvalue of the Hessian" if dense else f"Ritz value of {len(basis)} Lanczos steps"
+    words = f"the smallest {noun} is {t:.6g} with an estimated error of {at_most(error, 1)}"
+    if hessian.scales is not None:
+        words = f"in scaled variables, which keep the signs, {words}"
+        direction = _in_units_of_x(hessian, w, Hw, of_x, is_saddle, numbers)
+    fall = -numbers["smallest_eigenvalue"] / 2.0
+    down = f"over a short step s along `direction` f falls by about {fall:.3g} s^2 (see `escape`)"
+    p = 0.0 if dense else asked.failure_probability
+    chance = "" if dense else f" (but for a probability of {p:g})"
+    none = f"none is below {at_least(lower)}{chance}"
+    more = None if dense else goal.steps_needed(ritz, error)
+    enough = more and f"max_products={more + checks} should do, with memory for as many vectors"
+
+    if without_tau:
+        if is_saddle:
+            words = f"x is a saddle or a maximum: {words}, so it is below zero; {down}"
+            return Verdict.SADDLE, words, numbers | {"direction": direction}
+        if goal.is_minimum(t, error, lower, ritz):
+            small = f", which is within {negligible:g} of the largest" if lower < 0.0 else ""
+            words = f"{words}, and {none}{small}"
+            return Verdict.SECOND_ORDER, words, numbers | {"probability": p}
+        words = f"the curvature is not resolved: {words}"
+        if error > tau:
+            words += f"; {hessian.remedy}"
+        elif t < -error:
+            words += f", and what is negative by less than {MARGIN:g} times its error may be 0"
+        elif enough:
+            words += f", but smaller ones are not ruled out yet; {enough}"
+        return Verdict.FIRST_ORDER, words, numbers
+    limit = f"-tau = {at_least(-tau)}"
+    if error > max(tau, abs(t)) / 4.0:
+        words = f"{words}, which must be below tau/4 to compare with {limit}; {hessian.remedy}"
+        return Verdict.NOT_CERTIFIABLE, words, numbers
+    if is_saddle:
+        words = f"x is a saddle or a maximum: {words}, below -tau = {at_most(-tau)}; {down}"
+        return Verdict.SADDLE, words, numbers | {"direction": direction}
+    if goal.is_minimum(t, error, lower, ritz):
+        words = f"{words}, and {none}, so none is below {limit}"
+        return Verdict.SECOND_ORDER, words, numbers | {"probability": p}
+    if enough:
+        words = f"{words}, but smaller ones, below {limit}, are not ruled out yet; {enough}"
+        return Verdict.FIRST_ORDER, words, numbers
+    return Verdict.FIRST_ORDER, f"{words}, too close to {limit} to tell which is smaller", numbers
+
+
+def _in_units_of_x(
+    hessian: Hessian,
+    w: Array,
+    product: Array,
+    of_x: tuple[Matrix, float] | None,
+    is_saddle: bool,
+    numbers: JsonObject,
+) -> Array:
+    """The direction of w, a unit vector of scaled variables with its product; and the numbers of H
+    in place of those of D H D.
+
+    The curvature along a direction bounds the smallest eigenvalue of H from above.  From below the
+    numbers of D H D do (Ostrowski): they are those of H times something from min D^2 to max D^2.
+    """
+    space = hessian.space
+    moved = hessian.scaled(w)
+    size = space.norm(moved)
+    direction = space.xp.asarray(moved * (1.0 / size))
+    lower, error = numbers["lower_bound"], numbers["eigenvalue_error"]
+    scales = space.whole(hessian.scales)
+    lower /= float(np.min(scales) if lower < 0.0 else np.max(scales)) ** 2
+    t, error = numbers["smallest_eigenvalue"] / size**2, error / size**2
+    if of_x is not None:
+        H, lost = of_x
+        values = np.linalg.eigvalsh((H + H.T) / 2.0)
+        lost += float(np.linalg.norm(H - H.T, 2)) / 2.0
+        lost += 8.0 * space.rounding * float(np.max(np.abs(values)))
+        lower = max(lower, float(values[0]) - lost)
+        if not is_saddle:
+            t, error = float(values[0]), lost
+    image = space.each(_over, product, hessian.scales) * (1.0 / size)
+    numbers |= {
+        "smallest_eigenvalue": t,
+        "eigenvalue_error": error,
+        "lower_bound": lower,
+        "residual": space.norm(image - t * direction),
+    }
+    return direction
+
+
+def _over(xp: Any, a: Array, b: Array) -> Array:
+    return a / b
 
 
 def _on_face(
-    found: Certificate, face: Face, certificate: Callable[..., Certificate], has_probed: bool
+    face: Face, hessp: AnyFunction | None, asked: _Question, certificate: Callable[..., Certificate]
 ) -> Certificate:
-    """What was found of what is free, as a certificate of the point."""
-    words = found.message.split("; ", 1)[1].replace("the Hessian", face.noun)
-    if has_probed:
-        words += f" (tau: by default {RELATIVE:g} of what fun makes of a random vector)"
-    if not face.free.size:
-        words = "no variable is free"
-    names = (
-        "smallest_eigenvalue", "eigenvalue_error", "lower_bound", "probability", "residual",
-        "products",
-    )  # fmt: skip
-    numbers = {name: getattr(found, name) for name in names}
-    numbers["products"] += has_probed
-    if found.direction is not None:
-        numbers["direction"] = face.spread(found.direction)
+    """The certificate of a point where something is held, from what is left free."""
+    oracle = Oracle(function_source(face.value, face.gradient, (), Space(face.point)))
+    sample = oracle.gradient(face.point)
+    verdict, words, numbers = _examine(oracle, sample, hessp, (), asked, face.room)
+    words = words.replace("the Hessian", face.noun) if face.free.size else "no variable is free"
+    if "direction" in numbers:
+        numbers["direction"] = face.spread(numbers["direction"])
     face.report(numbers, numbers.get("direction"))
-    verdict = found.verdict
-    if face.weak and verdict is Verdict.SECOND_ORDER:
+    if face.is_open and verdict is Verdict.SECOND_ORDER:
         verdict = Verdict.FIRST_ORDER  # f may fall from what is held
-    return dataclasses.replace(
-        certificate(verdict, f"{words}; {face.words()}", **numbers),
-        curvature_tolerance=found.curvature_tolerance,
-        weakly_active=face.weak,
-    )
+    return certificate(verdict, f"{words}; {face.words()}", numbers | {"weakly_active": face.weak})
 
 
 def _require_inside(x: Array, space: Space) -> None:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 
 import numpy as np
 
-from momentous.certify.curvature import RELATIVE, Hessian
 from momentous.core.admission import Admission
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.penalties import L1, Ball, GroupL2, Simplex, as_weight
-from momentous.core.sources import function_source
 from momentous.core.space import Array, Space, to_numpy
 from momentous.io.types import AnyArray, AnyFunction, JsonObject, Matrix
 
@@ -60,8 +57,10 @@ class Face:
             # Its size tells how long a step must be to show above rounding: that of x.
             self.point = self.point + space.norm(x) / math.sqrt(self.free.size)
         self._rest = x - self.spread(self.point)
-        free_room = np.broadcast_to(to_numpy(room), space.shape).reshape(-1)[~self.held]
-        self.room = float(free_room.min(initial=math.inf))
+        room = np.broadcast_to(to_numpy(room), space.shape).reshape(-1)
+        if self._mirrors is not None:  # a direction that is free moves several entries
+            room = np.full(room.shape, room[~self.held].min(initial=math.inf))
+        self.room = Space(self.point).from_numpy(room[self.free])
 
     def _reflected(self, a: Array) -> Array:
         xp, mirrors = self.space.xp, self._mirrors
@@ -103,32 +102,6 @@ class Face:
 
         return product
 
-    def step(self, wanted: float | None) -> float | None:
-        """A length of difference steps that stay inside, where the one wanted may not."""
-        usual = self.space.rounding ** (1 / 3) * (1.0 + self.space.norm(self.sample.point))
-        # Some are along a random vector with entries of about 1, of which the largest counts.
-        largest = 1.0 + 1.5 * math.sqrt(2.0 * math.log(max(2, self.free.size)))
-        inside = self.room / max(4.0, largest)
-        return wanted if (wanted or usual) <= inside else inside
-
-    def tolerance(
-        self, hessp: AnyFunction | None, args: tuple[object, ...], seed: int
-    ) -> float | None:
-        """What tau is to be by default, None: as for any function.  Where h bends it is by f alone,
-        as one random vector shows it: the norm of a small group bends by so much that a thousandth
-        of it would be more than f has."""
-        if self.bend is None or not self.free.size:
-            return None
-        space = Space(self.point)
-        oracle = Oracle(
-            function_source(self.value, functools.partial(Face.gradient, self), (), space)
-        )
-        of_f = Face.products(self, hessp, args)
-        q = space.normal(seed)
-        hessian = Hessian(oracle, Sample(self.point), of_f, (), self.step(None))
-        size = space.norm(hessian(q * (1.0 / space.norm(q))))
-        return RELATIVE * size if size > 0.0 else None
-
     def report(self, found: JsonObject, direction: Array | None) -> None:
         """What a certificate says of what is held."""
         space, sample = self.space, self.sample
@@ -140,6 +113,11 @@ class Face:
             moves = sizes > 0.0
             longest = float(np.min(room[moves] / sizes[moves], initial=math.inf))
             found["longest_step"] = longest * (1.0 - 8.0 * space.rounding)  # none leaves the box
+
+    @property
+    def is_open(self) -> bool:
+        """May f fall from what is held?"""
+        return bool(self.weak)
 
     def words(self) -> str:
         """What is held, for a message."""
