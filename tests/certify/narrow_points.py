@@ -77,4 +77,6 @@ if __name__ == "__main__":
     for in_units in (False, True):
         for sign, name in ((-1.0, "saddles"), (1.0, "minima")):
             words = ", one variable in other units" if in_units else ""
-            print(f"{count} {name}{words}:", dict(verdicts(range(count), sign, in_units)))
+            seen = verdicts(range(count), sign, in_units)
+            false = seen[Verdict.SECOND_ORDER if sign < 0.0 else Verdict.SADDLE]
+            print(f"{count} {name}{words}: {false} false;", dict(seen))

@@ -21,7 +21,6 @@ from momentous.certify.curvature import (
     SAMPLES,
     Goal,
     Hessian,
-    Matrix,
     find_scales,
     lanczos,
     whole_matrix,
@@ -357,7 +356,10 @@ def certify(
         eps = float(eps)
         tau = curvature if rho is None else math.sqrt(eps * rho)
 
-        def certificate(verdict: Verdict, words: str, numbers: JsonObject | None = None) -> Certificate:
+        def certificate(
+            verdict: Verdict, words: str, numbers: JsonObject | None = None
+        ) -> Certificate:
+            known: JsonObject = {"curvature_tolerance": math.nan if tau is None else tau}
             norm, relation = sample.grad_norm, "<=" if sample.grad_norm <= eps else ">"
             size = "|grad f(x)|" if space.box is None else "|x - P(x - grad f(x))|"
             size = size if space.penalty is None else "|x - prox(x - grad f(x), 1)|"
@@ -369,9 +371,8 @@ def certify(
                 eps=eps,
                 nfev=oracle.nfev,
                 njev=oracle.njev,
-                **({"curvature_tolerance": math.nan if tau is None else tau} | (numbers or {})),
+                **(known | (numbers or {})),
             )
-
 
         if sample.grad_norm > eps:
             words = "x is not stationary, and its curvature was not looked at"
@@ -438,7 +439,7 @@ def _examine(
     negligible = max(NEGLIGIBLE, math.sqrt(space.rounding)) if dense else RELATIVE
     L = asked.gradient_lipschitz or math.inf
     goal = Goal(asked.tau, d, asked.failure_probability, L, negligible)
-    of_x: tuple[Matrix, float] | None = None  # the Hessian itself, and its error
+    H, lost = None, math.inf  # the Hessian itself, where it is whole, and its error
     if not dense:
         if without_tau:
             find_scales(hessian, asked.seed)
@@ -449,11 +450,19 @@ def _examine(
             hessian.choose_step(rho, asked.tau, steps, q)
         found = whole_matrix(hessian, is_measured, without_tau, q)
         basis, G, beta = found.basis, found.matrix, 0.0
-        of_x = G / found.scales / found.scales[:, None], found.error
+        H, lost = G / found.scales / found.scales[:, None], found.error
+        lost += float(np.linalg.norm(H - H.T, 2)) / 2.0
 
     ritz, vectors = np.linalg.eigh((G + G.T) / 2.0)
-    t = float(ritz[0])
-    w = sum((float(s) * q for s, q in zip(vectors[:, 0], basis, strict=True)), 0.0 * q)
+    t, along = float(ritz[0]), vectors[:, 0]
+    plain: tuple[float, float] | None = None  # the smallest eigenvalue of H, and its error
+    if H is not None and hessian.scales is not None:
+        values, vectors = np.linalg.eigh((H + H.T) / 2.0)
+        lost += 8.0 * space.rounding * float(np.max(np.abs(values)))
+        plain = float(values[0]), lost
+        if plain[0] + MARGIN * lost < 0.0:  # a direction for x, rather than for scaled variables
+            along = vectors[:, 0] / found.scales
+    w = sum((float(s) * q for s, q in zip(along, basis, strict=True)), 0.0 * q)
     downhill = -1.0 if space.inner(sample.gradient, hessian.scaled(w)) > 0.0 else 1.0
     w = space.xp.asarray(w * (downhill / space.norm(w)))  # NumPy has made a number of a 0-d array
     if dense and is_measured:
@@ -476,11 +485,16 @@ def _examine(
     }
     direction = w
     is_saddle = goal.is_saddle(t, error)
+    is_minimum = not is_saddle and goal.is_minimum(t, error, lower, ritz)
     noun = "eigenvalue of the Hessian" if dense else f"Ritz value of {len(basis)} Lanczos steps"
-    words = f"the smallest {noun} is {t:.6g} with an estimated error of {at_most(error, 1)}"
     if hessian.scales is not None:
-        words = f"in scaled variables, which keep the signs, {words}"
-        direction = _in_units_of_x(hessian, w, Hw, of_x, is_saddle, numbers)
+        direction = _in_units_of_x(hessian, w, Hw, plain, is_saddle, numbers)
+        t_x, error_x = plain or (0.0, math.inf)
+        if (is_saddle and t_x + MARGIN * error_x < 0.0) or (is_minimum and t_x > error_x):
+            t, error, lower = t_x, error_x, numbers["lower_bound"]  # as clear without scales
+        else:
+            noun = f"{noun} in scaled variables (which keep its sign)"
+    words = f"the smallest {noun} is {t:.6g} with an estimated error of {at_most(error, 1)}"
     fall = -numbers["smallest_eigenvalue"] / 2.0
     down = f"over a short step s along `direction` f falls by about {fall:.3g} s^2 (see `escape`)"
     p = 0.0 if dense else asked.failure_probability
@@ -493,7 +507,7 @@ def _examine(
         if is_saddle:
             words = f"x is a saddle or a maximum: {words}, so it is below zero; {down}"
             return Verdict.SADDLE, words, numbers | {"direction": direction}
-        if goal.is_minimum(t, error, lower, ritz):
+        if is_minimum:
             small = f", which is within {negligible:g} of the largest" if lower < 0.0 else ""
             words = f"{words}, and {none}{small}"
             return Verdict.SECOND_ORDER, words, numbers | {"probability": p}
@@ -512,7 +526,7 @@ def _examine(
     if is_saddle:
         words = f"x is a saddle or a maximum: {words}, below -tau = {at_most(-tau)}; {down}"
         return Verdict.SADDLE, words, numbers | {"direction": direction}
-    if goal.is_minimum(t, error, lower, ritz):
+    if is_minimum:
         words = f"{words}, and {none}, so none is below {limit}"
         return Verdict.SECOND_ORDER, words, numbers | {"probability": p}
     if enough:
@@ -525,38 +539,34 @@ def _in_units_of_x(
     hessian: Hessian,
     w: Array,
     product: Array,
-    of_x: tuple[Matrix, float] | None,
+    plain: tuple[float, float] | None,
     is_saddle: bool,
     numbers: JsonObject,
 ) -> Array:
     """The direction of w, a unit vector of scaled variables with its product; and the numbers of H
-    in place of those of D H D.
+    in place of those of D H D, of which ``plain`` has the smallest eigenvalue and its error.
 
     The curvature along a direction bounds the smallest eigenvalue of H from above.  From below the
     numbers of D H D do (Ostrowski): they are those of H times something from min D^2 to max D^2.
     """
-    space = hessian.space
+    space, scales = hessian.space, hessian.scales
     moved = hessian.scaled(w)
     size = space.norm(moved)
     direction = space.xp.asarray(moved * (1.0 / size))
-    lower, error = numbers["lower_bound"], numbers["eigenvalue_error"]
-    scales = space.whole(hessian.scales)
-    lower /= float(np.min(scales) if lower < 0.0 else np.max(scales)) ** 2
-    t, error = numbers["smallest_eigenvalue"] / size**2, error / size**2
-    if of_x is not None:
-        H, lost = of_x
-        values = np.linalg.eigvalsh((H + H.T) / 2.0)
-        lost += float(np.linalg.norm(H - H.T, 2)) / 2.0
-        lost += 8.0 * space.rounding * float(np.max(np.abs(values)))
-        lower = max(lower, float(values[0]) - lost)
-        if not is_saddle:
-            t, error = float(values[0]), lost
-    image = space.each(_over, product, hessian.scales) * (1.0 / size)
+    sizes, lower = space.whole(scales).astype(float), numbers["lower_bound"]
+    lower /= float(np.min(sizes) if lower < 0.0 else np.max(sizes)) ** 2
+    along = space.inner(w, product) / size**2
+    t, error = along, numbers["eigenvalue_error"] / size**2
+    if plain is not None:
+        lower = max(lower, plain[0] - plain[1])
+        if not is_saddle or plain[0] + MARGIN * plain[1] < 0.0:
+            t, error = plain
+    image = space.each(_over, product, scales) * (1.0 / size)
     numbers |= {
         "smallest_eigenvalue": t,
         "eigenvalue_error": error,
         "lower_bound": lower,
-        "residual": space.norm(image - t * direction),
+        "residual": space.norm(image - along * direction),
     }
     return direction
 
