@@ -361,8 +361,19 @@ def certify(
         ) -> Certificate:
             known: JsonObject = {"curvature_tolerance": math.nan if tau is None else tau}
             norm, relation = sample.grad_norm, "<=" if sample.grad_norm <= eps else ">"
-            size = "|grad f(x)|" if space.box is None else "|x - P(x - grad f(x))|"
-            size = size if space.penalty is None else "|x - prox(x - grad f(x), 1)|"
+            size = "|grad f(x)|"
+            if space.box is not None:
+                size = "|x - P(x - grad f(x))|"
+                if space.box.unit is not None:
+                    size = "|x - P(x - t grad f(x))|/t"
+                    words += "; t is the width between bounds that are closer than 1"
+                if note := space.box.narrow(space, x, sample.gradient, eps):
+                    words += f"; eps = {note}"
+            elif space.penalty is not None:
+                size = "|x - prox(x - grad f(x), 1)|"
+                if not space.penalty.has_unit_step(x):
+                    size = "|x - prox(x - t grad f(x), t)|/t"
+                    words += "; t is below 1, since the set is small, or the weight above 1"
             return Certificate(
                 verdict=verdict,
                 penalty=None if space.penalty is None else penalty,
@@ -486,6 +497,7 @@ def _examine(
     direction = w
     is_saddle = goal.is_saddle(t, error)
     is_minimum = not is_saddle and goal.is_minimum(t, error, lower, ritz)
+    more = None if dense else goal.steps_needed(ritz, error)
     noun = "eigenvalue of the Hessian" if dense else f"Ritz value of {len(basis)} Lanczos steps"
     if hessian.scales is not None:
         direction = _in_units_of_x(hessian, w, Hw, plain, is_saddle, numbers)
@@ -493,14 +505,16 @@ def _examine(
         if (is_saddle and t_x + MARGIN * error_x < 0.0) or (is_minimum and t_x > error_x):
             t, error, lower = t_x, error_x, numbers["lower_bound"]  # as clear without scales
         else:
-            noun = f"{noun} in scaled variables (which keep its sign)"
+            # Only ratios are known of scales.
+            largest = float(np.max(np.abs(ritz))) or 1.0
+            t, error, lower, tau = (each / largest for each in (t, error, lower, tau))
+            noun = f"{noun} in scaled variables, where it has the same sign and the largest is 1,"
     words = f"the smallest {noun} is {t:.6g} with an estimated error of {at_most(error, 1)}"
     fall = -numbers["smallest_eigenvalue"] / 2.0
     down = f"over a short step s along `direction` f falls by about {fall:.3g} s^2 (see `escape`)"
     p = 0.0 if dense else asked.failure_probability
     chance = "" if dense else f" (but for a probability of {p:g})"
     none = f"none is below {at_least(lower)}{chance}"
-    more = None if dense else goal.steps_needed(ritz, error)
     enough = more and f"max_products={more + checks} should do, with memory for as many vectors"
 
     if without_tau:

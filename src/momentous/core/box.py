@@ -4,6 +4,11 @@ The size of a gradient g at x is |v|, v = P(x - g) - x with the projection P ont
 exactly at first-order points, and |g| where no bound is near.  Whoever compares a size with a
 tolerance is given this one (`Sample.grad_norm`), so that nothing else needs to know of bounds.
 
+A variable that may move by less than 1 is measured by its share of that: its entry of v is
+(P(x - t g) - x)/t, t the width of its bounds.  So the way to a bound, where that is what is left of
+the gradient, is compared with the tolerance in parts of the width: otherwise any point of a box
+narrower than the tolerance would be a solution.
+
 A box is one simple set.  What rules ask of it is its projection, which is the proximal map of its
 indicator: other simple terms may stand in its place.
 """
@@ -39,22 +44,30 @@ class Sides(NamedTuple):
 class Box:
     """Bounds with the library, dtype, device and shape of x; infinite where there is none."""
 
-    __slots__ = ("lower", "upper")
+    __slots__ = ("lower", "unit", "upper")
 
     def __init__(self, lower: Array, upper: Array):
         self.lower, self.upper = lower, upper
+        self.unit = _unit(array_api_compat.array_namespace(lower), lower, upper)  # t
 
     def clip(self, m: Entries, x: Array) -> Array:
         """The nearest point of the box."""
         return m.each(_clipped, x, self.lower, self.upper)
 
     def gap(self, m: Entries, x: Array, gradient: Array) -> Array:
-        """x - P(x - g): the gradient, cut off at the way to the bounds."""
-        return m.each(_gap, x, gradient, self.lower, self.upper)
+        """(x - P(x - t g))/t: the gradient, cut off at the way to the bounds in parts of t."""
+        if self.unit is None:
+            return m.each(_gap, x, gradient, self.lower, self.upper)
+        return m.each(_gap, x, gradient, self.lower, self.upper, self.unit)
+
+    def target(self, m: Entries, x: Array, gradient: Array) -> Array:
+        """P(x - t g)."""
+        step = gradient if self.unit is None else gradient * self.unit
+        return m.each(_clipped, x - step, self.lower, self.upper)
 
     def size(self, m: Entries, x: Array, gradient: Array) -> Any:
-        """|x - P(x - g)|, not finite where an entry of the gradient is not: there it is cut off,
-        and means nothing."""
+        """The norm of the gap, not finite where an entry of the gradient is not: there it is cut
+        off, and means nothing."""
         return m.norm(self.gap(m, x, gradient)) + 0.0 * m.inner(gradient, gradient)
 
     def sides(self, m: Entries, x: Array, gradient: Array) -> Array:
@@ -70,7 +83,7 @@ class Box:
         self, space: Space, x: Array, gradient: Array, shown: Array = None
     ) -> dict[str, Any]:
         """What a result says of bounds at x: which are active, with what multipliers, and the
-        largest entry of x - P(x - g) (on ranks, of this part).  ``shown`` is the gradient that the
+        largest entry of the gap (on ranks, of this part).  ``shown`` is the gradient that the
         result shows, where that is another."""
         xp, sides = space.xp, self.sides(space, x, gradient)
         gap = abs(to_numpy(self.gap(space, x, gradient)))
@@ -79,6 +92,24 @@ class Box:
             "multipliers": space.each(_at, sides, gradient if shown is None else shown),
             "optimality": float(gap.max(initial=0.0)),
         }
+
+    def narrow(self, space: Space, x: Array, gradient: Array, tol: float) -> str:
+        """What to say of bounds that are closer to each other than a tolerance; nothing, if none
+        are, or all of these variables are at the bound that holds them."""
+        if self.unit is None:
+            return ""
+        width = space.each(_width, self.lower, self.upper)
+        moves = space.each(_way_down, x, gradient, self.lower, self.upper)
+        is_narrow = (width < tol) & (moves != 0.0)
+        count = float(space.xp.sum(space.xp.astype(is_narrow, space.xp.int64)))
+        falls = space.inner(gradient, space.xp.where(is_narrow, moves, 0.0 * moves))
+        count = space.totals([count])[0]
+        if not count:
+            return ""
+        return (
+            f"{tol:.3g} is more than the width between the bounds of {int(count)} free variables, "
+            f"which are measured in parts of it: at first order they can lower f by {-falls:.3g}"
+        )
 
     def room(self, m: Entries, x: Array) -> Array:
         """The way from x to the nearer bound."""
@@ -92,8 +123,22 @@ def _clipped(xp: Any, x: Array, lower: Array, upper: Array) -> Array:
     return xp.minimum(xp.maximum(x, lower), upper)
 
 
-def _gap(xp: Any, x: Array, g: Array, lower: Array, upper: Array) -> Array:
-    return xp.minimum(xp.maximum(g, x - upper), x - lower)
+def _gap(xp: Any, x: Array, g: Array, lower: Array, upper: Array, t: Array | None = None) -> Array:
+    up, down = (x - upper, x - lower) if t is None else ((x - upper) / t, (x - lower) / t)
+    return xp.minimum(xp.maximum(g, up), down)
+
+
+def _way_down(xp: Any, x: Array, g: Array, lower: Array, upper: Array) -> Array:
+    return xp.where(g > 0.0, lower, xp.where(g < 0.0, upper, x)) - x
+
+
+def _width(xp: Any, lower: Array, upper: Array) -> Array:
+    return upper - lower
+
+
+def _unit(xp: Any, lower: Array, upper: Array) -> Array:
+    width, one = upper - lower, xp.ones_like(lower)
+    return xp.where((width > 0.0) & (width < 1.0), width, one)
 
 
 def _at_bound(xp: Any, x: Array, lower: Array, upper: Array) -> tuple[Array, Array]:
@@ -118,6 +163,8 @@ class HostBox(Box):
 
     def __init__(self, lower: Array, upper: Array):
         super().__init__(lower, upper)
+        if bool((self.unit == 1.0).all()):
+            self.unit = None  # two divisions fewer
         self.latest: Array = None
 
     def clip(self, m: Entries, x: Array) -> Array:

@@ -587,6 +587,13 @@ class Run(Iterator[IntermediateResult]):
             "njev": progress.njev,
         }
         ending = ending.of_point(known, oracle.noun)
+        if oracle.space.box is not None and sample.gradient is not None:
+            note = oracle.space.box.narrow(
+                oracle.space, sample.point, sample.gradient, self.tolerance
+            )
+            if note:
+                message = f"{ending.message}; the tolerance {note}"
+                ending = Ending(ending.status, message, ending.numbers)
         for array in (sample.point, self.best_point):
             set_writable(array, True)
         more: dict[str, object] = {}
