@@ -282,7 +282,7 @@ def _of_ball(oracle: Oracle, sample: Sample, eps: float, end: Array) -> Face:
     touches = size >= radius * (1.0 - ROUNDINGS * space.rounding)
     on_sphere = over > 0.0 or touches
     normals = to_numpy(x).astype(float).reshape(1, -1) if on_sphere else None
-    weak = on_sphere and radius > 0.0 and (over <= eps or radius <= CLOSE * eps)
+    weak = on_sphere and radius > 0.0 and over <= eps
     room = math.inf if on_sphere else (radius - size) / math.sqrt(max(1, space.size))
     near = on_sphere and not touches and not weak
     face = TermFace(oracle, sample, radius == 0.0, weak, room, normals, near)

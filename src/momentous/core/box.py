@@ -98,17 +98,16 @@ class Box:
         are, or all of these variables are at the bound that holds them."""
         if self.unit is None:
             return ""
-        width = space.each(_width, self.lower, self.upper)
-        moves = space.each(_way_down, x, gradient, self.lower, self.upper)
-        is_narrow = (width < tol) & (moves != 0.0)
-        count = float(space.xp.sum(space.xp.astype(is_narrow, space.xp.int64)))
-        falls = space.inner(gradient, space.xp.where(is_narrow, moves, 0.0 * moves))
-        count = space.totals([count])[0]
+        lower, upper, x, g = map(to_numpy, (self.lower, self.upper, x, gradient))
+        held_by = np.where(g > 0.0, lower, np.where(g < 0.0, upper, x))
+        narrow = (upper - lower < tol) & (held_by != x)
+        falls = np.sum((x - held_by)[narrow] * g[narrow], dtype=float)
+        count, fall = space.totals([float(narrow.sum()), float(falls)])
         if not count:
             return ""
         return (
             f"{tol:.3g} is more than the width between the bounds of {int(count)} free variables, "
-            f"which are measured in parts of it: at first order they can lower f by {-falls:.3g}"
+            f"which are measured in parts of it: at first order they can lower f by {fall:.3g}"
         )
 
     def room(self, m: Entries, x: Array) -> Array:
@@ -126,14 +125,6 @@ def _clipped(xp: Any, x: Array, lower: Array, upper: Array) -> Array:
 def _gap(xp: Any, x: Array, g: Array, lower: Array, upper: Array, t: Array | None = None) -> Array:
     up, down = (x - upper, x - lower) if t is None else ((x - upper) / t, (x - lower) / t)
     return xp.minimum(xp.maximum(g, up), down)
-
-
-def _way_down(xp: Any, x: Array, g: Array, lower: Array, upper: Array) -> Array:
-    return xp.where(g > 0.0, lower, xp.where(g < 0.0, upper, x)) - x
-
-
-def _width(xp: Any, lower: Array, upper: Array) -> Array:
-    return upper - lower
 
 
 def _unit(xp: Any, lower: Array, upper: Array) -> Array:
@@ -163,7 +154,7 @@ class HostBox(Box):
 
     def __init__(self, lower: Array, upper: Array):
         super().__init__(lower, upper)
-        if bool((self.unit == 1.0).all()):
+        if np.all(to_numpy(self.unit) == 1.0):
             self.unit = None  # two divisions fewer
         self.latest: Array = None
 

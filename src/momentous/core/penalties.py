@@ -194,7 +194,8 @@ class GroupL2:
         return x * self._spread(x, xp.where(norms > threshold, share, zero + 0.0 * norms))
 
     def _unit(self, x: Array) -> Any:
-        return _inverse_of_large(as_weight(self._norms(x), self.weight))
+        norms = self._norms(x)
+        return _inverse_of_large(as_weight(norms, self.weight)) * _xp(x).ones_like(norms)
 
     def _rest(self, u: Array, end: Array, step: Any) -> Array:
         xp, norms = _xp(u), self._norms(u)
@@ -361,7 +362,7 @@ def _target(term: Any, x: Array, g: Array) -> Array:
 
 def _of_entries(term: Any, x: Array, t: Any) -> Any:
     """The step t of each entry, given that of each group."""
-    return term._spread(x, t) if type(term) is GroupL2 and not isinstance(t, float) else t
+    return term._spread(x, t) if type(term) is GroupL2 else t
 
 
 def _gap(term: Any, x: Array, g: Array) -> Array:

@@ -47,7 +47,8 @@ class ProjectedGradient(Rule[ProjectedMemory]):
     What it guarantees.  By the projection <g, p> <= -L |p|^2, so a step lowers f by L |p|^2/2 =
     |G|^2/(2L) at least, G = L p the gradient mapping.  2 L D/eps^2 + 1 steps give |G| <= eps, with
     D = f(x0) - inf f, and L at most twice the Lipschitz constant (or the first guess).  What a run
-    stops by is v = P(x - g) - x, with |v| <= |G| max(1, 1/L).
+    stops by is v = P(x - g) - x, with |v| <= |G| max(1, 1/L); or, of a set narrower than 1, v =
+    (P(x - t g) - x)/t, t the width, with |v| <= |G| max(1, 1/(t L)).
 
     As the guard of a fast method (`Safeguarded`) every step is an epoch: K* = 1 step, delta =
     eps^2/(2L).  Whatever the fast method does, eps is met within 17 max(2 L D/eps^2 + 1, K) + K + c
