@@ -341,6 +341,8 @@ def certify(
         if penalty is not None:
             bounds = add_penalty(penalty, bounds, space, x)
         space.box = read_bounds(bounds, space)
+        if space.box is not None:
+            space.box.set_tolerance(float(eps))
         if not math.isfinite(space.norm(x)):
             raise ValueError(
                 f"x is not finite (its norm is {space.norm(x)}); certify a finite point"
@@ -366,7 +368,7 @@ def certify(
                 size = "|x - P(x - grad f(x))|"
                 if space.box.unit is not None:
                     size = "|x - P(x - t grad f(x))|/t"
-                    words += "; t is the width between bounds that are closer than 1"
+                    words += "; t is the width between narrow bounds, and 1 elsewhere"
                 if note := space.box.narrow(space, x, sample.gradient, eps):
                     words += f"; eps = {note}"
             elif space.penalty is not None:

@@ -4,10 +4,10 @@ The size of a gradient g at x is |v|, v = P(x - g) - x with the projection P ont
 exactly at first-order points, and |g| where no bound is near.  Whoever compares a size with a
 tolerance is given this one (`Sample.grad_norm`), so that nothing else needs to know of bounds.
 
-A variable that may move by less than 1 is measured by its share of that: its entry of v is
-(P(x - t g) - x)/t, t the width of its bounds.  So the way to a bound, where that is what is left of
-the gradient, is compared with the tolerance in parts of the width: otherwise any point of a box
-narrower than the tolerance would be a solution.
+A variable in a narrow box, less than a hundred tolerances wide, is measured by its share of the
+width: its entry of v is (P(x - t g) - x)/t, t the width of its bounds.  So the way to a bound,
+where that is what is left of the gradient, is compared with the tolerance in parts of the width:
+otherwise any point of a box narrower than the tolerance would be a solution.
 
 A box is one simple set.  What rules ask of it is its projection, which is the proximal map of its
 indicator: other simple terms may stand in its place.
@@ -34,6 +34,11 @@ class Entries(Protocol):
     def inner(self, a: Array, b: Array, /) -> Any: ...
 
 
+# The width of a variable's bounds, in tolerances, up to which it is measured by its share of that:
+# between wider ones it is within a hundredth of the width from the bound that holds it.
+NARROW = 100.0
+
+
 class Sides(NamedTuple):
     """Lower and upper bounds as ``scipy.optimize.Bounds`` calls them."""
 
@@ -44,11 +49,18 @@ class Sides(NamedTuple):
 class Box:
     """Bounds with the library, dtype, device and shape of x; infinite where there is none."""
 
-    __slots__ = ("lower", "unit", "upper")
+    __slots__ = ("lower", "tol", "unit", "upper")
 
-    def __init__(self, lower: Array, upper: Array):
+    def __init__(self, lower: Array, upper: Array, tol: float = 0.0):
         self.lower, self.upper = lower, upper
-        self.unit = _unit(array_api_compat.array_namespace(lower), lower, upper)  # t
+        self.set_tolerance(tol)
+
+    def set_tolerance(self, tol: float) -> None:
+        """Whoever compares sizes with a tolerance says so beforehand."""
+        self.tol = tol
+        xp = array_api_compat.array_namespace(self.lower)
+        limit = min(1.0, NARROW * tol)
+        self.unit = _unit(xp, self.lower, self.upper, limit)  # t
 
     def clip(self, m: Entries, x: Array) -> Array:
         """The nearest point of the box."""
@@ -127,9 +139,9 @@ def _gap(xp: Any, x: Array, g: Array, lower: Array, upper: Array, t: Array | Non
     return xp.minimum(xp.maximum(g, up), down)
 
 
-def _unit(xp: Any, lower: Array, upper: Array) -> Array:
+def _unit(xp: Any, lower: Array, upper: Array, limit: float) -> Array:
     width, one = upper - lower, xp.ones_like(lower)
-    return xp.where((width > 0.0) & (width < 1.0), width, one)
+    return xp.where((width > 0.0) & (width < limit), width, one)
 
 
 def _at_bound(xp: Any, x: Array, lower: Array, upper: Array) -> tuple[Array, Array]:
@@ -152,11 +164,14 @@ class HostBox(Box):
 
     __slots__ = ("latest",)
 
-    def __init__(self, lower: Array, upper: Array):
-        super().__init__(lower, upper)
+    def __init__(self, lower: Array, upper: Array, tol: float = 0.0):
+        super().__init__(lower, upper, tol)
+        self.latest: Array = None
+
+    def set_tolerance(self, tol: float) -> None:
+        super().set_tolerance(tol)
         if np.all(to_numpy(self.unit) == 1.0):
             self.unit = None  # two divisions fewer
-        self.latest: Array = None
 
     def clip(self, m: Entries, x: Array) -> Array:
         self.latest = super().clip(m, x)

@@ -134,6 +134,8 @@ class Run(Iterator[IntermediateResult]):
         self._result: Result | None = None
         self.standing: Array | None = None  # the last of `Progress.stands`
         self.tolerance = gradient_tolerance(options.stop)
+        if oracle.space.box is not None:
+            oracle.space.box.set_tolerance(self.tolerance)
         self._warned = False
         self._looked = method.counts_as_published  # whether the function is random
         self._limit = limit = evaluation_limit(options.stop)
