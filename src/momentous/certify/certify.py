@@ -50,9 +50,9 @@ class Verdict(enum.StrEnum):
 
     NOT_STATIONARY = "not stationary"  # |grad f(x)| > eps; the curvature was not looked at
     FIRST_ORDER = "first-order"  # |grad f(x)| <= eps; the curvature is not settled
-    SECOND_ORDER = "second-order"  # ... and no eigenvalue of the Hessian is below -tau
+    SECOND_ORDER = "second-order"  # ... and no eigenvalue of the Hessian is below -tau, or negative
     SADDLE = "saddle"  # ... but one of them is: a saddle or a maximum
-    NOT_CERTIFIABLE = "not certifiable"  # ... but the Hessian products are too inaccurate to tell
+    NOT_CERTIFIABLE = "not certifiable"  # ... but Hessian products are too inaccurate for that tau
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -65,10 +65,12 @@ class Certificate:
         What x is; in words too, with the numbers and, where there is one, the remedy.
     grad_norm, eps, curvature_tolerance
         The norm of the gradient at x, what it may be, and tau: eigenvalues from -tau on are fine.
+        Where no tau was given it is what the error of one that is not clearly positive may be.
     smallest_eigenvalue, eigenvalue_error
         t, that of the Hessian; with Lanczos, which stops as soon as it can decide, the smallest
         Ritz value: an upper bound.  NaN if the Hessian was not looked at, infinite if x has no
-        entries.  The error is an estimate of what inaccurate Hessian products did to it.
+        entries.  The error is an estimate of what inaccurate Hessian products did to it.  Where
+        only scaled variables show the sign, t is the curvature along ``direction``, an upper bound.
     lower_bound
         No eigenvalue is below this, within the error estimate; with Lanczos that holds with
         probability at least ``1 - failure_probability``.
@@ -229,9 +231,7 @@ def certify(
     rho : float, optional
         Lipschitz constant of the Hessian, ``tau = sqrt(eps rho)``.
     curvature : float, optional
-        tau itself, in place of ``rho``.  With neither, tau is a thousandth of the largest absolute
-        eigenvalue (or Ritz value); with a ``penalty`` that bends, of what ``fun`` alone makes of a
-        random unit vector, which takes one product more.
+        tau itself, in place of ``rho``.  With neither, the sign decides (see Notes).
     hessp : callable, optional
         ``hessp(x, v, *args) -> array``, exact Hessian-vector products; by default differences of
         gradients.
@@ -240,7 +240,8 @@ def certify(
     max_products : int, optional
         Hessian-vector products allowed, 0 for a look at the gradient only.  By default all that the
         whole matrix takes, or about 300 with Lanczos, which keeps a vector like x for each.
-        Some check the others: one of ``hessp``, up to 3 with ``rho``, up to 20 otherwise.
+        Some check the others: one of ``hessp``, up to 3 with ``rho``, up to 24 otherwise; and up to
+        16 find scales for Lanczos, where no tau is given.
     gradient_lipschitz : float, optional
         L, a bound on the absolute eigenvalues: it may save products.
     step : float, optional
@@ -254,7 +255,8 @@ def certify(
         Bounds of x, as for `minimize`.  First order then means that x - P(x - grad f(x)) is small,
         P the projection onto the box, and second order is that of the free variables, with those
         at bounds held, where all multipliers are above eps: `Certificate.weakly_active` names the
-        others.  No gradient is taken outside.
+        others.  A variable that is near a bound to which f falls, but not at it, is not held by it:
+        then the verdict is ``FIRST_ORDER`` at best.  No gradient is taken outside.
     penalty : optional
         A simple term h that is added to ``fun``, as for `minimize`.  First order then means that
         x - prox(x - grad f(x), 1) is small, and second order is that of f + h along what h leaves
@@ -273,6 +275,14 @@ def certify(
     covers all j at once, so the process may stop as soon as it can decide.  The length of the
     spectrum is bounded in the same way, from the Ritz values at both ends.
 
+    *Without tau* the sign decides.  D H D, D diagonal and positive, has as many negative
+    eigenvalues as H, and is not dominated by a variable in other units: D is such that all rows
+    have the same size [3]_ (for Lanczos: by products with random vectors [4]_), or 1 where these
+    differ by little.  The point is a saddle if the smallest eigenvalue is below zero by 4 times its
+    error, and of second order if it is not below zero by more than its error, and then by no more
+    than 1e-6 of the largest (1e-3 with Lanczos, ``sqrt(u)`` in low precision).  Else the curvature
+    is not resolved, and the verdict is ``FIRST_ORDER``.
+
     *Products.*  With ``rho`` the error of a product is at most ``rho h / 2`` before rounding.
     Where that does for tau, forward differences: one gradient, ``h = 2 sqrt(u) (1 + |x|)`` with the
     unit roundoff u.  Otherwise central differences, two gradients: ``h = u^(1/3) (1 + |x|)``, and
@@ -281,16 +291,17 @@ def certify(
     (projected) matrix.
 
     Without ``rho`` nothing tells how far from x the function bends, least of all ``|x|``.  So
-    products with one random vector are compared for up to five lengths from h down to ``32 u (1 +
-    |x|)``, and h is the longest that the shorter ones agree with.  In place of the bound stands
-    twice what a shorter step changes beyond noise (which is measured): along the random vector,
-    along the eigenvector, where a tenth of h is tried too, and, where the whole matrix is formed,
-    along what it makes of the random vector otherwise than its products were.  That takes up to 20
-    products.  It is an estimate, not a bound: what f does within less than ``32 u (1 + |x|)``, or
-    what changes a product by less than its noise at so short a step, escapes it.
+    products with one vector are compared for up to six lengths from h down to ``32 u (1 + |x|)``,
+    and h is the longest that the shorter ones agree with.  For the whole matrix that is done along
+    each variable, x being what it moves, which takes four products or, where they differ, up to
+    eight; with Lanczos along a random vector.  In place of the bound stands twice what a shorter
+    step changes beyond noise (which is measured): there, along the eigenvector and, where the whole
+    matrix is formed, along a random vector, and what of that the matrix does not explain.  It is an
+    estimate, not a bound: what f does within less than ``32 u (1 + |x|)``, or what changes a
+    product by less than its noise at so short a step, escapes it.
 
-    If the error exceeds a quarter of tau and of the eigenvalue, or rounding a 16th of h, the
-    verdict is ``NOT_CERTIFIABLE``.
+    With a tau: if the error exceeds a quarter of tau and of the eigenvalue, or rounding a 16th of
+    h, the verdict is ``NOT_CERTIFIABLE``.
 
     References
     ----------
@@ -298,6 +309,10 @@ def certify(
        polylogarithmic factor in the O(eps^(-7/4)) complexity", J. Mach. Learn. Res. 24 (2023).
     .. [2] J. Kuczynski and H. Wozniakowski, "Estimating the largest eigenvalue by the power and
        Lanczos algorithms with a random start", SIAM J. Matrix Anal. Appl. 13 (1992), 1094-1122.
+    .. [3] D. Ruiz, "A scaling algorithm to equilibrate both rows and columns norms in matrices",
+       Rutherford Appleton Laboratory, RAL-TR-2001-034 (2001).
+    .. [4] A. M. Bradley and W. Murray, "Matrix-free approximate equilibration", arXiv:1110.2805
+       (2011).
 
     Examples
     --------
