@@ -27,6 +27,7 @@ LOST = 1 / 16  # no product is worth anything if rounding may take more than thi
 # by the steps that are shorter than w, and is accurate to (h/w)^2.
 RATIO = 200.0
 TENTH = 10.0
+ALIKE = 0.25  # products by the longest and the shortest step, which rounding leaves a digit or two
 CLOSE = 1e-4  # products that agree to this fraction need none in between
 NOISE = 4.0  # products that differ by so many times their noise differ by more than noise
 
@@ -352,7 +353,7 @@ class Ladder:
             return False
         noise = NOISE * self.last * abs(self.spread()) + LOST * self.steps[-1] * abs(a)
         near = abs(a - b) <= noise / self.steps[1] + CLOSE * abs(a)
-        far = abs(a - c) <= noise / self.steps[-1] + CLOSE * abs(a)
+        far = abs(a - c) <= noise / self.steps[-1] + ALIKE * abs(a)  # of few digits
         return bool(np.all(near & far))
 
     def best(self, rounding: float, weights: Matrix, given: bool) -> tuple[Matrix | None, int]:
