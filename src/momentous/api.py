@@ -360,7 +360,8 @@ def minimize(*args: Unchecked, **keywords: Unchecked) -> Result:
         ``scipy.optimize.Bounds``; or a pair of numbers, or of arrays, for all (a pair of arrays of
         two numbers is refused: it could be two pairs).  ``fun`` is never evaluated outside, by
         differences neither; l = u fixes a variable; an x0 outside is moved inside, with a warning.
-        ``tol`` is then compared with the norm of x - P(x - g), P the projection onto the box.
+        ``tol`` is then compared with the norm of x - P(x - g), P the projection onto the box;
+        of variables whose bounds are closer than 100 ``tol``, in parts of that width.
         Methods that keep to bounds: "auto", "lbfgs", "gd", "ada-ragd", "ada-rhb".
     penalty : optional
         A simple convex term h that is added to ``fun``: ``L1(weight)``, ``ElasticNet``,

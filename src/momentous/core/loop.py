@@ -138,6 +138,8 @@ class Run(Iterator[IntermediateResult]):
         self._result: Result | None = None
         self.standing: Array | None = None  # the last of `Progress.stands`
         self.tolerance = gradient_tolerance(options.stop)
+        if oracle.space.box is not None:
+            oracle.space.box.set_tolerance(self.tolerance)
         self._warned = False
         self._looked = method.counts_as_published  # whether the function is random
         self._limit = limit = evaluation_limit(options.stop)
@@ -628,6 +630,13 @@ class Run(Iterator[IntermediateResult]):
             "njev": progress.njev,
         }
         ending = ending.of_point(known, oracle.noun)
+        if oracle.space.box is not None and sample.gradient is not None:
+            note = oracle.space.box.narrow(
+                oracle.space, sample.point, sample.gradient, self.tolerance
+            )
+            if note:
+                message = f"{ending.message}; the tolerance {note}"
+                ending = Ending(ending.status, message, ending.numbers)
         for array in (sample.point, self.best_point):
             set_writable(array, True)
         more: dict[str, object] = {}

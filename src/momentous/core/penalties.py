@@ -112,6 +112,9 @@ class L1:
         threshold = step * as_weight(x, self.weight)
         return x - _xp(x).clip(x, -threshold, threshold)
 
+    def _unit(self, x: Array) -> Any:
+        return _inverse_of_large(as_weight(x, self.weight))
+
 
 @dataclasses.dataclass(frozen=True)
 class ElasticNet:
@@ -215,10 +218,14 @@ class GroupL2:
         share = 1.0 - threshold / xp.where(norms > threshold, norms, zero + 1.0)
         return x * self._spread(x, xp.where(norms > threshold, share, zero + 0.0 * norms))
 
-    def _rest(self, u: Array, end: Array) -> Array:
+    def _unit(self, x: Array) -> Any:
+        norms = self._norms(x)
+        return _inverse_of_large(as_weight(norms, self.weight)) * _xp(x).ones_like(norms)
+
+    def _rest(self, u: Array, end: Array, step: Any) -> Array:
         xp, norms = _xp(u), self._norms(u)
-        weight, one = as_weight(norms, self.weight), xp.ones_like(norms)
-        share = xp.where(norms > weight, weight / xp.where(norms > 0, norms, one), one)
+        threshold, one = step * as_weight(norms, self.weight), xp.ones_like(norms)
+        share = xp.where(norms > threshold, threshold / xp.where(norms > 0, norms, one), one)
         return u * self._spread(u, share)
 
 
@@ -311,7 +318,10 @@ class Simplex:
         off = _shared(y, self.total, inside)
         return xp.where(inside, xp.maximum(y - off, xp.zeros_like(x)), y)
 
-    def _rest(self, u: Array, end: Array) -> Array:
+    def _unit(self, x: Array) -> Any:
+        return _small(self.total)
+
+    def _rest(self, u: Array, end: Array, step: Any) -> Array:
         """The smaller of u and theta."""
         xp, inside = _xp(u), end > 0.0
         theta = _shared(xp.where(inside, u - end, xp.zeros_like(u)), 0.0, inside)
@@ -340,25 +350,67 @@ class Ball:
         one = xp.ones_like(norm)
         return x * xp.where(norm > self.radius, self.radius / xp.where(norm > 0, norm, one), one)
 
-    def _rest(self, u: Array, end: Array) -> Array:
+    def _unit(self, x: Array) -> Any:
+        return _small(2.0 * self.radius)
+
+    def _rest(self, u: Array, end: Array, step: Any) -> Array:
         xp, norm = _xp(u), self._norm(u)
         zero = xp.zeros_like(norm)
         over = 1.0 - self.radius / xp.where(norm > 0, norm, zero + 1.0)
         return u * xp.where(norm > self.radius, over, zero)
 
 
+def _inverse_of_large(weight: Any) -> Any:
+    """1/w where w > 1, else 1."""
+    if isinstance(weight, int | float):
+        return 1.0 / max(1.0, weight)
+    return 1.0 / _xp(weight).maximum(weight, _xp(weight).ones_like(weight))
+
+
+def _small(size: Any) -> Any:
+    """The size of a set that is smaller than 1, else 1; and 1 of a point."""
+    if isinstance(size, int | float):
+        return min(1.0, size) or 1.0
+    one = _xp(size).ones_like(size)
+    return _xp(size).where((size > 0.0) & (size < one), size, one)
+
+
+def _unit(term: Any, x: Array) -> Any:
+    """The step t by which a point is measured: 1; but of a set that is narrower the width, and of a
+    norm with a weight w > 1 the step 1/w, whose prox moves by 1.
+
+    With the step 1 a small set, or a steep norm, holds all that is within a tolerance of its kinks,
+    and so might any point be a solution.
+    """
+    unit = vars(type(term)).get("_unit")  # not that of a subclass, whose prox may be another
+    return 1.0 if unit is None else unit(term, x)
+
+
+def _target(term: Any, x: Array, g: Array) -> Array:
+    """prox(x - t g, t)."""
+    t = _unit(term, x)
+    return term.prox(x - _of_entries(term, x, t) * g, t)
+
+
+def _of_entries(term: Any, x: Array, t: Any) -> Any:
+    """The step t of each entry, given that of each group."""
+    return term._spread(x, t) if type(term) is GroupL2 else t
+
+
 def _gap(term: Any, x: Array, g: Array) -> Array:
-    """x - prox(x - g, 1), where neither a small g nor a small x is lost beside the other: with
-    u = x - g it is also g + (u - prox(u)), and ``_rest`` of a term is u - prox(u) without the
-    difference."""
-    xp = _xp(x)
+    """(x - prox(x - t g, t))/t, where neither a small g nor a small x is lost beside the other:
+    with u = x - t g it is also g + (u - prox(u))/t, and ``_rest`` of a term is u - prox(u) without
+    the difference."""
+    xp, step = _xp(x), _unit(term, x)
     if type(term) is L1:
         weight = as_weight(x, term.weight)
-        return xp.minimum(xp.maximum(x, g - weight), g + weight)
-    u, end = x - g, term.prox(x - g, 1.0)  # a prox may write into what it is given
+        return xp.minimum(xp.maximum(x / step, g - weight), g + weight)
+    t = _of_entries(term, x, step)
+    u = x - t * g
+    end = term.prox(x - t * g, step)  # a prox may write into what it is given
     rest = vars(type(term)).get("_rest")  # not that of a subclass, whose prox may be another
-    left = u - end if rest is None else rest(term, u, end)
-    return xp.where(xp.abs(g) < xp.abs(x), g + left, x - end)
+    left = u - end if rest is None else rest(term, u, end, step)
+    return xp.where(t * xp.abs(g) < xp.abs(x), g + left / t, (x - end) / t)
 
 
 class _TermOfUser:
@@ -415,11 +467,21 @@ class Penalty:
         return self.apply(m, self.term.prox, x, step)
 
     def gap(self, m: Any, x: Array, gradient: Array) -> Array:
-        """x - prox(x - g, 1): 0 exactly at first-order points of f + h."""
+        """(x - prox(x - t g, t))/t: 0 exactly at first-order points of f + h.  The step t is 1,
+        but less for small sets and steep norms."""
         return self.apply(m, functools.partial(_gap, self.term), x, gradient)
 
+    def has_unit_step(self, x: Array) -> bool:
+        """Is the step t of the gap 1?"""
+        step = _unit(self.term, x)
+        return bool(step == 1.0 if isinstance(step, float) else _xp(step).all(step == 1.0))
+
+    def target(self, m: Any, x: Array, gradient: Array) -> Array:
+        """prox(x - t g, t)."""
+        return self.apply(m, functools.partial(_target, self.term), x, gradient)
+
     def size(self, m: Any, x: Array, gradient: Array) -> Any:
-        """|x - prox(x - g, 1)|, not finite where an entry of the gradient is not."""
+        """The norm of the gap, not finite where an entry of the gradient is not."""
         return m.norm(self.gap(m, x, gradient)) + 0.0 * m.inner(gradient, gradient)
 
     def report(self, space: Space, x: Array, size: float) -> dict[str, Any]:
@@ -433,7 +495,7 @@ class _BallOfParts(Ball):
 
     norm: Any = None  # over all of them
 
-    _rest = Ball._rest
+    _rest, _unit = Ball._rest, Ball._unit
 
     def _norm(self, x: Array) -> Array:
         return _xp(x).asarray(self.norm(x), dtype=x.dtype, **_where(x))

@@ -142,7 +142,7 @@ def _solve(
         lanes: bool, asks: bool, x0: jax.Array, given: Any, key: Any, most: Any,
         sides: Sides | None, term: Any,
     ) -> Solution:  # fmt: skip
-        box = None if sides is None else Box(*sides)
+        box = None if sides is None else Box(*sides, tol=tol)
         penalty = None if term is None else CompiledPenalty(term)
         driver = Driver(
             method, function, given, x0, rtol=rtol, atol=tol, key=key, lanes=lanes, box=box,

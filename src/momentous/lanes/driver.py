@@ -88,6 +88,8 @@ class Driver:
         self.values = values  # that an evaluation takes
         goal = rule.tolerance_for(tol)
         self.tolerance = float(goal) if goal and rule.stops_at_tolerance else -math.inf
+        if m.box is not None:
+            m.box.set_tolerance(self.tolerance)
         criteria: list[Criterion] = [] if self.tolerance < 0 else [GradientNorm(self.tolerance)]
         criteria += [] if target is None else [Target(target)]
         evaluations = None if max_evaluations is None else Evaluations(max_evaluations)

@@ -49,7 +49,8 @@ class ProjectedGradient(Rule[ProjectedMemory]):
     twice the Lipschitz constant (or the first guess).  A step lowers f by at least
     m(L) = -min_z (<g, z - x> + L |z - x|^2/2), z in the box.  Less is left of it as L grows, and
     with p_M = P(x - g/M) - x it is m(M) >= M |p_M|^2/2 >= |v|^2/(2M), as |v| <= M |p_M| for M >= 1
-    (theorem 10.9 of [1]_).
+    (theorem 10.9 of [1]_).  In a set narrower than 1 a run stops by v = (P(x - t g) - x)/t, t the
+    least width: there M is the larger of 1/t and of all L.
 
     8 L D/eps^2 + 2 points are enough, which is fewer where L < 1/4, if no step has been taken with
     an L below the Lipschitz constant: then |v| at x+ is at most 2 L |p|, because P leaves x+ where
