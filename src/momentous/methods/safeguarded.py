@@ -101,6 +101,10 @@ class Turn:
     epochs_left: int = 0  # epochs left in its turn
     guarding: bool = False  # is it the guaranteed method's turn?
     guard_ending: int = RUNNING  # why its last turn ended, if it could not go on
+    norm_at_last_round: float = math.inf  # the smallest gradient norm when the last round ended
+    # Of the fast method in rounds in a row that have found no lower point and no smaller gradient,
+    # while the guaranteed one could not go on.
+    idle_steps: int = 0
     phase: int = RUN
     last_told: int = FAST  # which of the two has been told of the last evaluation
     by_guard: bool = False  # is it one of an iteration of the guaranteed method, not of its start?
@@ -153,15 +157,18 @@ class Safeguarded(Rule[SafeguardedMemory]):
     After one that does not, G has a turn: to the end of its epoch, or K evaluations of it; and
     whatever H earns, as soon as H has spent 16 times what G has, and 16 K.  Then H goes on where it
     was or, if the round had earned nothing and G has found a lower point, there.  Where H cannot go
-    on, G has twice as many whole epochs each time, until a round of H earns something.
+    on, G has twice as many whole epochs each time, until a round of H earns something.  Where G
+    cannot go on (by rounding: its theorem knows of none) H goes on by itself, any decrease earns
+    its rounds, and G is asked again at the next lowest point.
 
     K = 2 (|grad f(x0)|/eps)^(1/4), at least ``shortest_round``; eps is the tolerance, or sqrt(u)
     |grad f(x0)| if that is larger, u the unit roundoff.  A round also ends after 125 steps, as they
     may evaluate nothing.
 
     H and G propose, and what they find is judged at the lowest point: the run ends only where the
-    gradient is within the tolerance and f is not above the lowest point, or where G ends it.  A
-    point where value or gradient is not finite is never the lowest, and what H says of noise is not
+    gradient is within the tolerance and f is not above the lowest point, where G ends by its
+    promise, or where neither can go on: H in 500 steps with no lower point and no smaller gradient
+    cannot.  A point where value or gradient is not finite is never the lowest, and what H says of noise is not
     relied on.
 
     What it guarantees.  Let D = f(x0) - inf f, and let every epoch of G that starts above eps end
@@ -555,12 +562,18 @@ class Safeguarded(Rule[SafeguardedMemory]):
             norm_at_last_halving=m.where(halved, memory.smallest, before.norm_at_last_halving),
             guard_ending=m.where(earned, RUNNING, before.guard_ending),
             breakdown_epochs=m.where(earned, 1, before.breakdown_epochs),
+            norm_at_last_round=memory.smallest,
             began=total,
             began_value=memory.best.value,
         )
         due = (total - guaranteed_spent) / CONSTANTS.share
         again = earned & (due < m.maximum(guaranteed_spent, before.allowance))
-        stuck = m.no(earned) & (before.guard_ending != RUNNING) & m.no(memory.lowered)
+        # G has given up at the point that is still the lowest, and would do so again.
+        alone = m.no(earned) & (before.guard_ending != RUNNING) & m.no(memory.lowered)
+        smaller = memory.smallest < before.norm_at_last_round
+        idle = m.where(alone & m.no(smaller), before.idle_steps + memory.steps, 0)
+        turn = m.but(turn, idle_steps=idle)
+        stuck = alone & (ended | (idle >= LEVEL))
 
         def guard() -> SafeguardedMemory:
             """G's turn: on with the epoch under way, or from the lowest point."""
@@ -586,7 +599,7 @@ class Safeguarded(Rule[SafeguardedMemory]):
             memory,
             (success, lambda: self._end(m, memory, status, FAST)),
             (stuck, lambda: self._end(m, memory, before.guard_ending, GUARANTEED)),
-            (again, lambda: self._new_round(m, memory, turn)),
+            (again | alone, lambda: self._new_round(m, memory, turn)),
             otherwise=guard,
         )
 
@@ -692,12 +705,15 @@ class Safeguarded(Rule[SafeguardedMemory]):
         fallen, spent = origin.value - stand.value, guaranteed_spent - before.guaranteed_began
         rate = fallen / m.maximum(spent, 1)
         # An epoch that has brought nothing is not the measure.
-        price = m.where(rate > before.best_rate, rate, 0.0)
+        price = m.where(over & (rate > before.best_rate), rate, 0.0)
         left = m.where(over, before.epochs_left - 1, before.epochs_left)
         gives_up = ended & m.no(over)
         turn = m.but(
             before,
-            min_decrease_rate=m.where(over & (fallen > 0.0), price, before.min_decrease_rate),
+            # A G that cannot go on would bring nothing.
+            min_decrease_rate=m.where(
+                gives_up | (over & (fallen > 0.0)), price, before.min_decrease_rate
+            ),
             epochs_left=left,
             guard_ending=m.where(gives_up, memory.guard.memory.outcome.status, before.guard_ending),
         )
@@ -746,7 +762,11 @@ class Safeguarded(Rule[SafeguardedMemory]):
     def ending(self, memory: SafeguardedMemory, shown: Sample, status: Status) -> Ending:
         fast, guaranteed = self._rules
         if memory.turn.ended_by == GUARANTEED:
-            return guaranteed.ending(memory.guard.memory, memory.guard.shown, status)
+            ending = guaranteed.ending(memory.guard.memory, memory.guard.shown, status)
+            if memory.turn.idle_steps >= LEVEL:
+                idle = f"{LEVEL} steps of {fast.name} have found no lower point"
+                ending = Ending(status, f"{ending.message}; and {idle}", ending.numbers)
+            return ending
         broken = fast.ending(memory.fast, memory.shown, Status(memory.fast.outcome.status))
         if memory.turn.ended_by == FAST:
             return broken
