@@ -573,6 +573,7 @@ class Safeguarded(Rule[SafeguardedMemory]):
         smaller = memory.smallest < before.norm_at_last_round
         idle = m.where(alone & m.no(smaller), before.idle_steps + memory.steps, 0)
         turn = m.but(turn, idle_steps=idle)
+        rested = m.but(memory, turn=turn)
         stuck = alone & (ended | (idle >= LEVEL))
 
         def guard() -> SafeguardedMemory:
@@ -598,7 +599,7 @@ class Safeguarded(Rule[SafeguardedMemory]):
         return m.case(
             memory,
             (success, lambda: self._end(m, memory, status, FAST)),
-            (stuck, lambda: self._end(m, memory, before.guard_ending, GUARANTEED)),
+            (stuck, lambda: self._end(m, rested, before.guard_ending, GUARANTEED)),
             (again | alone, lambda: self._new_round(m, memory, turn)),
             otherwise=guard,
         )
