@@ -10,6 +10,7 @@ import numpy as np
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.sources import Words
 from momentous.core.space import Array, Space, to_numpy
+from momentous.core.status import Ending, Status
 from momentous.io.types import AnyArray
 
 REPEAT_ROUNDINGS = 1e4  # units of rounding by which two answers at one point may differ
@@ -80,6 +81,7 @@ class _Slopes:
         self.gradient = gradient
         self.eps = 2 * oracle.space.rounding
         self.step = self.eps ** (1 / 3) * size
+        self.slope, self.values = math.nan, 0  # the last of differences; values that were computed
 
     def with_room(self, direction: Array) -> Array:
         """The direction, shorter where the longest of its steps would leave the box."""
@@ -98,7 +100,8 @@ class _Slopes:
         up, down = peek(move(self.point, h, direction)), peek(move(self.point, -h, direction))
         rounding = 4 * self.eps * max(abs(up), abs(down), abs(self.value)) / h
         bend = 10 * self.eps ** (1 / 3) * abs(up - 2 * self.value + down) / h
-        return (up - down) / (2 * h), rounding + bend
+        self.slope, self.values = (up - down) / (2 * h), self.values + 2
+        return self.slope, rounding + bend
 
     def is_wrong(self, direction: Array) -> bool:
         """Do the values contradict the gradient, and not one another at another step?"""
@@ -175,4 +178,97 @@ def note_if_random(oracle: Oracle, known: Sample, scale: float) -> str | None:
         f"{words.function} gives two answers at one point, {known.value:.6g} and "
         f"{again.value:.6g} with gradients {apart:.2g} apart: every call must compute the same "
         f"function; {words.repeat}"
+    )
+
+
+# Between two points f changes by its mean slope.  So far outside of the slopes at both ends, as a
+# share of the larger one, it is in the first 50 iterations on none of 9 networks with a right
+# gradient, and on 17 of 150 smooth functions.
+OUTSIDE_SHARE = 0.5
+
+
+def contradicts(space: Space, a: Sample, b: Sample) -> bool:
+    """Has f changed between two points unlike either of their gradients says?  A reason to look
+    closer, no proof: on a long step f may bend to and fro."""
+    if a.gradient is None or b.gradient is None or a.point is b.point:
+        return False
+    way, change = space.combination(b.point, -1.0, a.point), b.value - a.value
+    slopes = space.inner(a.gradient, way), space.inner(b.gradient, way)
+    outside = max(min(slopes) - change, change - max(slopes)) - space.value_noise(a.value)
+    return bool(outside > OUTSIDE_SHARE * max(map(abs, slopes)))
+
+
+def note_if_wrong(oracle: Oracle, known: Sample) -> str | None:
+    """What to say where the gradient at a point is not that of the values: two to four evaluations
+    along it, counted."""
+    space, words = oracle.space, oracle.words or Words()
+    size = max(1.0, space.norm(known.point) / math.sqrt(space.dimension))
+    along = _Slopes(oracle, known.point, known.value, known.gradient, size)
+    length = known.grad_norm
+    direction = along.with_room(space.combination(known.gradient, 1 / length - 1, known.gradient))
+    wrong, slope = along.is_wrong(direction), along.by_gradient(direction)
+    oracle.nfev, oracle.njev = oracle.nfev + along.values, oracle.njev + along.values
+    if not wrong:
+        return None
+    return (
+        f"{words.gradient} is not the gradient of {words.function}: along it differences of "
+        f"{words.function} give {along.slope:.4g}, and its own slope is {slope:.4g}; {words.remedy}"
+    )
+
+
+# A kink is looked for between points that are no further apart than so many units of rounding of
+# x, and no nearer, as rounding would make steps of a smooth gradient; in so many halvings.
+FARTHEST_UNITS, NEAREST_UNITS, HALVINGS = 2.0**16, 2.0**12, 8
+# In single precision that is too far for a verdict, as a smooth gradient may change by its size.
+FARTHEST_SHARE = 1e-9  # of |x|
+
+
+def find_kink(oracle: Oracle, a: Sample, b: Sample) -> Ending | None:
+    """The end of a run where the gradient jumps by half of its size or more between two points,
+    over a distance of rounding; None where they are too far apart or it does not.
+
+    It is a jump if it is still as large after 8 bisections of the way, in up to 9 evaluations,
+    which are counted; of a gradient that is merely steep three of them leave an eighth.
+    """
+    space = oracle.space
+    known = a.gradient is not None and b.gradient is not None
+    if not known or FARTHEST_UNITS * space.rounding > FARTHEST_SHARE:
+        return None
+
+    def look(share: float) -> Sample:
+        """At a point of the line from a to b."""
+        way = space.combination(b.point, -1.0, a.point)
+        point = space.combination(a.point, share, way)
+        return oracle.evaluate_anew(point, value=False, counted=True)
+
+    def jump(a: Sample, b: Sample) -> float:
+        return space.distance(a.gradient, b.gradient)
+
+    def half_of_size() -> float:
+        return max(a.grad_norm, b.grad_norm) / 2
+
+    apart, unit = space.distance(a.point, b.point), space.rounding * space.norm(b.point)
+    if not (0.0 < apart <= FARTHEST_UNITS * unit and jump(a, b) >= half_of_size() > 0.0):
+        return None
+    if apart < NEAREST_UNITS * unit:
+        b = look(NEAREST_UNITS * unit / apart)
+    least = half_of_size()  # a quarter of the jump at least: what is merely steep soon falls below
+    for _ in range(HALVINGS):
+        if not jump(a, b) >= least:
+            return None
+        middle = look(0.5)
+        a, b = max(((a, middle), (middle, b)), key=lambda ends: jump(*ends))
+    if not jump(a, b) >= least:
+        return None
+    apart, size = space.distance(a.point, b.point), jump(a, b)
+    oracle.advice = ""  # the gradient is right on both sides
+    words = oracle.words or Words()
+    return Ending(
+        Status.NO_PROGRESS,
+        f"{words.function} is not smooth where the run has come to: its gradient jumps from a norm "
+        f"of {a.grad_norm:.3g} to {b.grad_norm:.3g}, by {size:.3g}, over a distance of "
+        f"{apart:.2g}; if that is an absolute value, a norm or a bound, take it out of the "
+        "function and pass it as penalty=L1(...) (GroupL2, Box, ... or a prox of your own) or "
+        "bounds=; otherwise smooth it",
+        {"jump": size, "distance": apart},
     )
