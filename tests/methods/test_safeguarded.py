@@ -547,7 +547,7 @@ def test_a_fast_method_that_rests_where_the_guard_cannot_go_on_ends_the_run():
     method = Safeguarded(Scripted(scatter), Scripted(stop), shortest_round=6)
     result = minimize(lambda x: (float(x @ x), 2 * x), np.ones(3), jac=True, method=method)
     assert result.status is Status.NO_PROGRESS
-    assert "500 steps of scripted have found no lower point" in result.message
+    assert "500 steps of scripted have brought nothing" in result.message
     assert 500 <= result.nit < 600
 
 

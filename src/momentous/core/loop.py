@@ -56,6 +56,8 @@ NOW = 0.0, math.inf  # in place of `next_look`
 # An iteration of so many evaluations among the first ones, with a gradient far from zero, is what a
 # line search takes on a random function: of 50 smooth ones `auto` took as many on none.
 MANY_TRIALS, FIRST_ITERATIONS, FAR_FROM_ZERO = 10, range(1, 50), 1e-4
+# In so many of them slopes are compared with the fall of f, which waits for a GPU twice.
+COMPARED = range(1, 20)
 
 
 class IntermediateResult(OptimizeResultCompatible):
@@ -344,7 +346,8 @@ class Run(Iterator[IntermediateResult]):
         if words is None or not words.suspect or before is None or accepted is None:
             return None
         stuck = report.ending is not None and report.ending.status is Status.NO_PROGRESS
-        if stuck or contradicts(oracle.space, before, accepted):
+        compared = self.progress.nit in COMPARED and contradicts(oracle.space, before, accepted)
+        if stuck or compared:
             # Of a clipped gradient the longer one is the more likely to be.
             self._warn_if_no_function(max(before, accepted, key=lambda a: a.grad_norm))
 

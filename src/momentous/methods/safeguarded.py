@@ -101,9 +101,7 @@ class Turn:
     epochs_left: int = 0  # epochs left in its turn
     guarding: bool = False  # is it the guaranteed method's turn?
     guard_ending: int = RUNNING  # why its last turn ended, if it could not go on
-    norm_at_last_round: float = math.inf  # the smallest gradient norm when the last round ended
-    # Of the fast method in rounds in a row that have found no lower point and no smaller gradient,
-    # while the guaranteed one could not go on.
+    # Steps of the fast method since a round last earned something or that one could go on.
     idle_steps: int = 0
     phase: int = RUN
     last_told: int = FAST  # which of the two has been told of the last evaluation
@@ -167,8 +165,7 @@ class Safeguarded(Rule[SafeguardedMemory]):
 
     H and G propose, and what they find is judged at the lowest point: the run ends only where the
     gradient is within the tolerance and f is not above the lowest point, where G ends by its
-    promise, or where neither can go on: H in 500 steps with no lower point and no smaller gradient
-    cannot.  A point where value or gradient is not finite is never the lowest, and what H says of noise is not
+    promise, or where neither can go on: H in 500 steps that earn nothing cannot.  A point where value or gradient is not finite is never the lowest, and what H says of noise is not
     relied on.
 
     What it guarantees.  Let D = f(x0) - inf f, and let every epoch of G that starts above eps end
@@ -562,19 +559,17 @@ class Safeguarded(Rule[SafeguardedMemory]):
             norm_at_last_halving=m.where(halved, memory.smallest, before.norm_at_last_halving),
             guard_ending=m.where(earned, RUNNING, before.guard_ending),
             breakdown_epochs=m.where(earned, 1, before.breakdown_epochs),
-            norm_at_last_round=memory.smallest,
             began=total,
             began_value=memory.best.value,
         )
         due = (total - guaranteed_spent) / CONSTANTS.share
         again = earned & (due < m.maximum(guaranteed_spent, before.allowance))
-        # G has given up at the point that is still the lowest, and would do so again.
-        alone = m.no(earned) & (before.guard_ending != RUNNING) & m.no(memory.lowered)
-        smaller = memory.smallest < before.norm_at_last_round
-        idle = m.where(alone & m.no(smaller), before.idle_steps + memory.steps, 0)
-        turn = m.but(turn, idle_steps=idle)
+        idles = m.no(earned) & (before.guard_ending != RUNNING)
+        turn = m.but(turn, idle_steps=m.where(idles, before.idle_steps + memory.steps, 0))
         rested = m.but(memory, turn=turn)
-        stuck = alone & (ended | (idle >= LEVEL))
+        # G has given up at the point that is still the lowest, and would do so again.
+        alone = idles & m.no(memory.lowered)
+        stuck = alone & (ended | (turn.idle_steps >= LEVEL))
 
         def guard() -> SafeguardedMemory:
             """G's turn: on with the epoch under way, or from the lowest point."""
@@ -765,7 +760,7 @@ class Safeguarded(Rule[SafeguardedMemory]):
         if memory.turn.ended_by == GUARANTEED:
             ending = guaranteed.ending(memory.guard.memory, memory.guard.shown, status)
             if memory.turn.idle_steps >= LEVEL:
-                idle = f"{LEVEL} steps of {fast.name} have found no lower point"
+                idle = f"{LEVEL} steps of {fast.name} have brought nothing"
                 ending = Ending(status, f"{ending.message}; and {idle}", ending.numbers)
             return ending
         broken = fast.ending(memory.fast, memory.shown, Status(memory.fast.outcome.status))
