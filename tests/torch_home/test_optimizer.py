@@ -4,6 +4,7 @@ import copy
 import io
 import pickle
 import re
+import warnings
 
 import numpy as np
 import pytest

@@ -333,7 +333,7 @@ class Run(Iterator[IntermediateResult]):
         nit, spent = progress.nit, oracle.njev
         if before is not None and report.ending is None:
             report.ending = find_kink(oracle, before, report.sample)
-        # Where it was merely steep, and that took evaluations, not for a quarter as many iterations.
+        # Where it was merely steep, and that took evaluations, not so soon again.
         wait = max(MEASURED_EVERY, nit // 4 if oracle.njev > spent else 0)
         progress.next_kink_look = nit - nit % MEASURED_EVERY + wait
 
@@ -342,9 +342,10 @@ class Run(Iterator[IntermediateResult]):
         often err, changed f unlike the gradients say or was the last."""
         oracle, words, accepted = self.oracle, self.oracle.words, report.accepted
         if oracle.nfev - self.progress.nfev >= MANY_TRIALS:
-            return self._warn_if_no_function(report.sample)
+            self._warn_if_no_function(report.sample)
+            return
         if words is None or not words.suspect or before is None or accepted is None:
-            return None
+            return
         stuck = report.ending is not None and report.ending.status is Status.NO_PROGRESS
         compared = self.progress.nit in COMPARED and contradicts(oracle.space, before, accepted)
         if stuck or compared:

@@ -165,8 +165,8 @@ class Safeguarded(Rule[SafeguardedMemory]):
 
     H and G propose, and what they find is judged at the lowest point: the run ends only where the
     gradient is within the tolerance and f is not above the lowest point, where G ends by its
-    promise, or where neither can go on: H in 500 steps that earn nothing cannot.  A point where value or gradient is not finite is never the lowest, and what H says of noise is not
-    relied on.
+    promise, or where neither can go on: H in 500 steps that earn nothing cannot.  A point where
+    value or gradient is not finite is never the lowest, and what H says of noise is not relied on.
 
     What it guarantees.  Let D = f(x0) - inf f, and let every epoch of G that starts above eps end
     after at most K* evaluations, either lower by delta or with a gradient of at most eps: G alone

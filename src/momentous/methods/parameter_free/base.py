@@ -317,14 +317,14 @@ class ParameterFree(Rule[P]):
         blind = m.no(clear) & (most < L) & (most > 0.0)
         status = m.where(blind, int(Status.NO_PROGRESS), RUNNING)
         hidden = m.case(False, (blind, lambda: self._is_hidden(m, memory)))
-        return self._restart(
-            m, memory, start, self.backoff, events, True, status, hidden=hidden
-        )
+        return self._restart(m, memory, start, self.backoff, events, True, status, hidden=hidden)
 
     def _is_hidden(self, m: Machine, memory: P) -> bool:
         """Is the change of f that a step seeks below the noise of values?  With the largest L that
         they have confirmed, as no smaller step is asked for by anything but rounding."""
-        first = memory.probe.lipschitz if self.gradient_lipschitz is None else self.gradient_lipschitz
+        first = (
+            memory.probe.lipschitz if self.gradient_lipschitz is None else self.gradient_lipschitz
+        )
         L = m.where(memory.confirmed > 0.0, memory.confirmed, m.maximum(first, m.smallest))
         x = memory.x
         return x.grad_norm * x.grad_norm / (2 * L) <= memory.rounding.between(m, x.value)
