@@ -252,7 +252,8 @@ def find_kink(oracle: Oracle, a: Sample, b: Sample) -> Ending | None:
         return max(a.grad_norm, b.grad_norm) / 2
 
     length, unit = apart(a.point, b.point), space.rounding * space.norm(b.point)
-    if not (0.0 < length <= FARTHEST_UNITS * unit and jump(a, b) >= half_of_size() > 0.0):
+    near = 0.0 < length <= FARTHEST_UNITS * unit < math.inf
+    if not (near and math.inf > jump(a, b) >= half_of_size() > 0.0):
         return None
     if length < NEAREST_UNITS * unit:
         b = look(NEAREST_UNITS * unit / length)
