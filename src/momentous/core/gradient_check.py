@@ -11,6 +11,7 @@ import numpy as np
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.sources import Words
 from momentous.core.space import Array, Space, to_numpy
+from momentous.core.status import Ending, Status
 from momentous.io.types import AnyArray
 
 REPEAT_ROUNDINGS = 1e4  # units of rounding by which two answers at one point may differ
@@ -100,6 +101,8 @@ class _Slopes:
         self.gradient = gradient
         self.eps = 2 * oracle.space.rounding
         self.step = self.telling_step = self.eps ** (1 / 3) * size
+        self.slope = math.nan  # of the differences at the telling step
+        self.values = 0  # that were computed
 
     def with_room(self, direction: Array) -> Array:
         """The direction, shorter where the longest of its steps would leave the box."""
@@ -118,6 +121,7 @@ class _Slopes:
         up, down = peek(move(self.point, h, direction)), peek(move(self.point, -h, direction))
         rounding = 4 * self.eps * max(abs(up), abs(down), abs(self.value)) / h
         bend = 10 * self.eps ** (1 / 3) * abs(up - 2 * self.value + down) / h
+        self.values += 2
         is_flat = up == self.value == down
         return Difference((up - down) / (2 * h), rounding, bend, is_flat)
 
@@ -140,7 +144,8 @@ class _Slopes:
             if abs(longer - claimed) <= most / 2:  # values are coarser than they look
                 return False
             wrong = abs(longer - before) <= most / 2
-            doubt, self.telling_step = abs(longer - before) + first.rounding, self.step
+            doubt = abs(longer - before) + first.rounding
+            self.slope, self.telling_step = before, self.step
         space, h = self.oracle.space, self.step
         moved = space.inner(abs(self.gradient), abs(self.point))  # by rounding of x, in units of it
         for _ in range(SHORTER_STEPS):
@@ -158,7 +163,8 @@ class _Slopes:
             change, most = abs(shorter.slope - before), abs(shorter.slope - claimed)
             wrong = change <= most / 2
             if change + rounding < doubt:
-                doubt, self.telling_step = change + rounding, h
+                doubt = change + rounding
+                self.slope, self.telling_step = shorter.slope, h
             before = shorter.slope
         return wrong
 
@@ -235,4 +241,102 @@ def note_if_random(oracle: Oracle, known: Sample, scale: float) -> str | None:
         f"{words.function} gives two answers at one point, {known.value:.6g} and "
         f"{again.value:.6g} with gradients {apart:.2g} apart: every call must compute the same "
         f"function; {words.repeat}"
+    )
+
+
+# Between two points f changes by its mean slope.  So far outside of the slopes at both ends, as a
+# share of the larger one, it is in the first 50 iterations on none of 9 networks with a right
+# gradient, and on 17 of 150 smooth functions.
+OUTSIDE_SHARE = 0.5
+
+
+def contradicts(space: Space, a: Sample, b: Sample) -> bool:
+    """Has f changed between two points unlike either of their gradients says?  A reason to look
+    closer, no proof: on a long step f may bend to and fro."""
+    if a.gradient is None or b.gradient is None or a.point is b.point:
+        return False
+    way, change = space.combination(b.point, -1.0, a.point), b.value - a.value
+    slopes = space.inner(a.gradient, way), space.inner(b.gradient, way)
+    outside = max(min(slopes) - change, change - max(slopes)) - space.value_noise(a.value)
+    return bool(outside > OUTSIDE_SHARE * max(map(abs, slopes)))
+
+
+def note_if_wrong(oracle: Oracle, known: Sample) -> str | None:
+    """What to say where the gradient at a point is not that of the values: values along it,
+    which are counted."""
+    space, words = oracle.space, oracle.words or Words()
+    size = max(1.0, space.norm(known.point) / math.sqrt(space.dimension))
+    along = _Slopes(oracle, known.point, known.value, known.gradient, size)
+    length = known.grad_norm
+    direction = along.with_room(space.combination(known.gradient, 1 / length - 1, known.gradient))
+    wrong, slope = along.is_wrong(direction), along.by_gradient(direction)
+    oracle.nfev, oracle.njev = oracle.nfev + along.values, oracle.njev + along.values
+    if not wrong:
+        return None
+    return (
+        f"{words.gradient} is not the gradient of {words.function}: along it differences of "
+        f"{words.function} give {along.slope:.4g}, and its own slope is {slope:.4g}; {words.remedy}"
+    )
+
+
+# A kink is looked for between points that are no further apart than so many units of rounding of
+# x, and no nearer, as rounding would make steps of a smooth gradient; in so many halvings.
+FARTHEST_UNITS, NEAREST_UNITS, HALVINGS = 2.0**16, 2.0**12, 8
+# In single precision that is too far for a verdict, as a smooth gradient may change by its size.
+FARTHEST_SHARE = 1e-9  # of |x|
+
+
+def find_kink(oracle: Oracle, a: Sample, b: Sample) -> Ending | None:
+    """The end of a run where the gradient jumps by half of its size or more between two points,
+    over a distance of rounding; None where they are too far apart or it does not.
+
+    It is a jump if it is still as large after 8 bisections of the way, in up to 9 evaluations,
+    which are counted; of a gradient that is merely steep three of them leave an eighth.
+    """
+    space = oracle.space
+    known = a.gradient is not None and b.gradient is not None
+    if not known or FARTHEST_UNITS * space.rounding > FARTHEST_SHARE:
+        return None
+
+    def look(share: float) -> Sample:
+        """At a point of the line from a to b."""
+        way = space.combination(b.point, -1.0, a.point)
+        point = space.combination(a.point, share, way)
+        return oracle.evaluate_anew(point, value=False, counted=True)
+
+    def apart(a: Array, b: Array) -> float:
+        # By what most runs have compiled on a GPU, unlike `Space.distance`.
+        return space.norm(space.combination(b, -1.0, a))
+
+    def jump(a: Sample, b: Sample) -> float:
+        return apart(a.gradient, b.gradient)
+
+    def half_of_size() -> float:
+        return max(a.grad_norm, b.grad_norm) / 2
+
+    length, unit = apart(a.point, b.point), space.rounding * space.norm(b.point)
+    near = 0.0 < length <= FARTHEST_UNITS * unit < math.inf
+    if not (near and math.inf > jump(a, b) >= half_of_size() > 0.0):
+        return None
+    if length < NEAREST_UNITS * unit:
+        b = look(NEAREST_UNITS * unit / length)
+    least = half_of_size()  # a quarter of the jump at least: what is merely steep soon falls below
+    for _ in range(HALVINGS):
+        if not jump(a, b) >= least:
+            return None
+        middle = look(0.5)
+        a, b = max(((a, middle), (middle, b)), key=lambda ends: jump(*ends))
+    if not jump(a, b) >= least:
+        return None
+    length, size = apart(a.point, b.point), jump(a, b)
+    oracle.advice = ""  # the gradient is right on both sides
+    words = oracle.words or Words()
+    return Ending(
+        Status.NO_PROGRESS,
+        f"{words.function} is not smooth where the run has come to: its gradient jumps from a norm "
+        f"of {a.grad_norm:.3g} to {b.grad_norm:.3g}, by {size:.3g}, over a distance of "
+        f"{length:.2g}; if that is an absolute value, a norm or a bound, take it out of the "
+        "function and pass it as penalty=L1(...) (GroupL2, Box, ... or a prox of your own) or "
+        "bounds=; otherwise smooth it",
+        {"jump": size, "distance": length},
     )

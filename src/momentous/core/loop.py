@@ -19,7 +19,7 @@ from momentous.core.acceptance import (
 )
 from momentous.core.admission import Fun, levels_to_the_user, starting_point
 from momentous.core.checkpoint import Checkpoint, CheckpointError, Plain, RunState
-from momentous.core.gradient_check import note_if_random
+from momentous.core.gradient_check import contradicts, find_kink, note_if_random, note_if_wrong
 from momentous.core.method import Method
 from momentous.core.oracle import NO_SAMPLE, BudgetSpentError, Oracle, Sample
 from momentous.core.result import (
@@ -34,6 +34,7 @@ from momentous.core.status import RESTARTS, Ending, Event, EventKind, Status, ha
 from momentous.core.step import Report, Step, UnderWay
 from momentous.core.stopping import (
     LEVEL_NOISE,
+    MEASURED_EVERY,
     Criterion,
     Progress,
     Stand,
@@ -58,6 +59,8 @@ NOW = 0.0, math.inf  # in place of `next_look`
 # An iteration of so many evaluations among the first ones, with a gradient far from zero, is what a
 # line search takes on a random function: of 50 smooth ones `auto` took as many on none.
 MANY_TRIALS, FIRST_ITERATIONS, FAR_FROM_ZERO = 10, range(1, 50), 1e-4
+# In so many of them slopes are compared with the fall of f, which waits for a GPU twice.
+COMPARED = range(1, 20)
 
 
 class IntermediateResult(OptimizeResultCompatible):
@@ -141,7 +144,11 @@ class Run(Iterator[IntermediateResult]):
         if oracle.space.box is not None:
             oracle.space.box.set_tolerance(self.tolerance)
         self._warned = False
-        self._looked = method.counts_as_published  # whether the function is random
+        # So often the run may see whether the function is random, or its gradient is not its own.
+        suspect = oracle.words is not None and oracle.words.suspect
+        self._looks_left = (
+            0 if method.counts_as_published or oracle.words is None else 3 if suspect else 1
+        )
         self._limit = limit = evaluation_limit(options.stop)
         # The sample of `best_point` is kept where no call may be left for it.
         self._best, self._keeps_best = NO_SAMPLE, limit < math.inf
@@ -296,9 +303,10 @@ class Run(Iterator[IntermediateResult]):
                 oracle.learn(sample)
             if windows:
                 stand = self._new_stand(report, before)
-            many = oracle.nfev - progress.nfev >= MANY_TRIALS
-            if many and progress.nit in FIRST_ITERATIONS:
-                self._warn_if_random(sample)
+            if progress.nit >= progress.next_kink_look and self.method.ends_at_noise:
+                self._look_for_kink(before, report)
+            if self._looks_left and progress.nit in FIRST_ITERATIONS:
+                self._doubt(before, report)
         except BudgetSpentError:
             last.sample, last.limit = told
             self._end_at_limit(started)
@@ -337,17 +345,45 @@ class Run(Iterator[IntermediateResult]):
             trace.add(progress, progress.fun, report.step_size)
         self._decide()
 
-    def _warn_if_random(self, sample: Sample) -> None:
-        """Say it once if the function gives two answers at one point: that takes a call."""
+    def _look_for_kink(self, before: Sample | None, report: Report) -> None:
+        """End the run where its last step has crossed one, over a distance of rounding."""
+        oracle, progress = self.oracle, self.progress
+        nit, spent = progress.nit, oracle.njev
+        if before is not None and report.ending is None:
+            report.ending = find_kink(oracle, before, report.sample)
+        # Where it was merely steep, and that took evaluations, not so soon again.
+        wait = max(MEASURED_EVERY, nit // 4 if oracle.njev > spent else 0)
+        progress.next_kink_look = nit - nit % MEASURED_EVERY + wait
+
+    def _doubt(self, before: Sample | None, report: Report) -> None:
+        """See to it where a step gives reason to: it took many trials or, in the hands of those who
+        often err, changed f unlike the gradients say or was the last."""
+        oracle, words, accepted = self.oracle, self.oracle.words, report.accepted
+        if oracle.nfev - self.progress.nfev >= MANY_TRIALS:
+            self._warn_if_no_function(report.sample)
+            return
+        if words is None or not words.suspect or before is None or accepted is None:
+            return
+        stuck = report.ending is not None and report.ending.status is Status.NO_PROGRESS
+        compared = self.progress.nit in COMPARED and contradicts(oracle.space, before, accepted)
+        if stuck or compared:
+            # Of a clipped gradient the longer one is the more likely to be.
+            self._warn_if_no_function(max(before, accepted, key=lambda a: a.grad_norm))
+
+    def _warn_if_no_function(self, sample: Sample) -> None:
+        """Say it once if the function gives two answers at one point, which takes a call, or its
+        gradient is that of another one, which takes two to four more."""
         oracle, progress, known = self.oracle, self.progress, sample.value == sample.value
         far = progress.best_grad_norm > FAR_FROM_ZERO * progress.start_norm
         left = oracle.nfev < oracle.limit
-        if self._looked or not (left and far and known and oracle.words and sample.evaluated):
+        if not (left and far and known and sample.evaluated):
             return
-        self._looked = True
+        self._looks_left -= 1
         note = note_if_random(oracle, sample, progress.start_fun)
+        if note is None and oracle.words is not None and oracle.words.suspect:
+            note = note_if_wrong(oracle, sample)
         if note is not None:
-            oracle.advice = note
+            self._looks_left, oracle.advice = 0, note
             warnings.warn(note, RuntimeWarning, stacklevel=levels_to_the_user("torch"))
 
     def _new_stand(self, report: Report, before: Sample | None) -> Sample | None:

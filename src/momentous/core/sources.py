@@ -110,6 +110,7 @@ class Words(NamedTuple):
         "draw the batch, or the random numbers, once before the run; for mini-batches use "
         "torch.optim or optax"
     )
+    suspect: bool = False  # is it often random, or its gradient changed, in the hands of its users?
 
 
 Answer = tuple[Unchecked, Array, int]  # value or NaN, gradient or image, number of values it took

@@ -29,6 +29,8 @@ class Stand:
     begins_epoch: bool
 
 
+MEASURED_EVERY = 32  # iterations: the length of x, as it costs a pass
+
 # A change is told from what so many epochs have brought: one may be short, or lead uphill first.
 LEAST_EPOCHS = 2
 
@@ -58,6 +60,7 @@ class Progress:
     awaits_stand: bool = False  # will the next sample be where an epoch begins?
     epoch_nit: int = 0  # the iteration of the last restart
     noun: str = "gradient"  # what the norms are norms of, for messages
+    next_kink_look: int = MEASURED_EVERY  # the iteration from which on a kink is looked for again
 
     def out_of(self, budget: str, spent: str, numbers: Mapping[str, float]) -> Ending:
         """The ending of a run whose budget is spent: where it stands, and what to raise."""
@@ -414,7 +417,6 @@ def rests(level: int, since_best: int) -> bool:
 
 
 DIVERGENCE_FACTOR = 1e20  # times the scale of the start is beyond all bounds
-MEASURED_EVERY = 32  # iterations: the length of x, as it costs a pass
 
 
 def next_look(progress: Progress, stop: Criterion) -> tuple[float, float]:
