@@ -176,7 +176,9 @@ def _changed(a: np.ndarray) -> Iterator[Any]:
     if a.dtype.kind == "f" and a.size:
         numbers = (np.nan, np.inf, -np.inf, 1e308)
         yield from (_put(a, -1, number) for number in numbers)
-        yield from (a.astype(kind) for kind in (np.int64, np.complex128, np.float16, ">f8"))
+        with np.errstate(all="ignore"):  # of infinite numbers
+            casts = [a.astype(kind) for kind in (np.int64, np.complex128, np.float16, ">f8")]
+        yield from casts
     if a.dtype.kind in "iu" and a.size:
         wide = a.astype(np.int64)
         places = {0, 1, a.size // 2, a.size - 1}

@@ -1,5 +1,6 @@
 """Files for the fuzz targets: good ones, as the library writes and reads them, and crafted ones."""
 
+import contextlib
 import functools
 import gzip
 import io
@@ -16,7 +17,7 @@ import numpy as np
 import scipy.sparse
 
 from fuzz_damage import Make, crafted_arrays, crafted_header, crafted_json, npz, packed
-from momentous import Checkpoint, minimize
+from momentous import Checkpoint, minimize, minimize_many
 from momentous.core.checkpoint import RunState, shard_path
 from momentous.core.status import EventKind
 from momentous.io.optional import require
@@ -191,6 +192,33 @@ def rosenbrock(x: np.ndarray) -> tuple[float, np.ndarray]:
 def checkpoint(method: str) -> bytes:
     run = functools.partial(minimize, rosenbrock, START, jac=True, method=method, max_iterations=9)
     return written(lambda path: run(checkpoint=path, tol=TOLERANCE))
+
+
+def batch_starts(count: int) -> np.ndarray:
+    return START * np.linspace(0.2, 1.0, count)[:, None]
+
+
+def rosenbrocks(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    values, gradients = zip(*map(rosenbrock, X), strict=True)
+    return np.array(values), np.array(gradients)
+
+
+def batch_checkpoint(count: int) -> bytes:
+    """Of so many problems, some of which have ended and some run."""
+    left = iter(range(35))
+
+    def until_broken(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        if next(left, None) is None:
+            raise TimeoutError
+        return rosenbrocks(X)
+
+    def write(path: Path) -> None:
+        with contextlib.suppress(TimeoutError):
+            minimize_many(
+                until_broken, batch_starts(count), jac=True, tol=TOLERANCE, checkpoint=path
+            )
+
+    return written(write)
 
 
 class OneShard(Checkpoint):

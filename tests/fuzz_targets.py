@@ -23,6 +23,8 @@ from fuzz_files import (
     START,
     TOKEN,
     TOLERANCE,
+    batch_checkpoint,
+    batch_starts,
     begun_config,
     begun_model,
     begun_ratings,
@@ -47,6 +49,7 @@ from fuzz_files import (
     paper_run,
     rating_tables,
     rosenbrock,
+    rosenbrocks,
     run_record,
     sharded_checkpoint,
     sharded_model,
@@ -55,7 +58,7 @@ from fuzz_files import (
     text,
 )
 from fuzz_states import crafted_cases, good_cases, random_case, read_and_judge
-from momentous import minimize
+from momentous import minimize, minimize_many
 from momentous.core.checkpoint import CheckpointError, shard_path
 from momentous.io.archive import ArchiveError
 from momentous.lab.compare.table import Comparison
@@ -222,6 +225,13 @@ def any_checkpoint(path: Path) -> None:
     assert not result.success or np.linalg.norm(rosenbrock(result.x)[1]) <= 1.01 * TOLERANCE
 
 
+def any_batch(path: Path, count: int) -> None:
+    X, limits = batch_starts(count), {"max_iterations": 100, "max_evaluations": 200}
+    result = minimize_many(rosenbrocks, X, jac=True, resume=path, tol=TOLERANCE, **limits)
+    norms = np.linalg.norm(rosenbrocks(result.x)[1], axis=1)
+    assert (norms[result.success] <= 1.01 * TOLERANCE).all()
+
+
 def any_manifest(path: Path) -> None:
     shard_path(path, TOKEN, 0).write_bytes(sharded_checkpoint()[1])
     any_checkpoint(path)
@@ -323,6 +333,12 @@ TARGETS = [
     Target("checkpoint", "archives", ".npz",
            lambda: [*map(checkpoint, ("auto", "ada-ragd", "cg", "universal-hb"))], any_checkpoint,
            (CheckpointError,), crafted_archives, zipped=True),
+    Target("checkpoint-few", "archives", ".npz", lambda: [batch_checkpoint(3)],
+           functools.partial(any_batch, count=3), (CheckpointError,), crafted_archives,
+           zipped=True),
+    Target("checkpoint-lanes", "archives", ".npz", lambda: [batch_checkpoint(20)],
+           functools.partial(any_batch, count=20), (CheckpointError,), crafted_archives,
+           zipped=True),
     Target("checkpoint-manifest", "archives", ".npz", lambda: [sharded_checkpoint()[0]],
            any_manifest, (CheckpointError,), crafted_archives, zipped=True),
     Target("checkpoint-shard", "archives", ".npz", lambda: [sharded_checkpoint()[1]],

@@ -7,7 +7,7 @@ from math import inf
 import numpy as np
 
 from momentous.core.status import EventKind
-from momentous.lab.paper.methods import ADAPTIVE
+from momentous.lab.paper.methods import ADAPTIVE, FIXED
 from momentous.lab.paper.results import RunSet
 from momentous.lab.paper.runs import PaperRun, PaperRunInfo
 from momentous.lab.record import Ended, Outcome, RunRecord
@@ -101,14 +101,14 @@ def made_up(method, error, norm, nfev, njev, events=(), problem="completion") ->
 
 
 def short_run(method, rate, values, gradients, n=1000, restart=100) -> PaperRun:
-    k = np.arange(n + 1)
+    k, restart = np.arange(n + 1), 1 if method in FIXED else restart
     events = [(int(row), EventKind.RESTART, float(restart)) for row in k[restart::restart]]
     nfev, njev = 1 + values * k, 1 + gradients * k
     if method in ADAPTIVE:
         nfev = nfev + k // restart
     error = np.exp(-rate * (nfev + njev))
     norm = 0.1 * np.sqrt(error) * (np.where(k % 2, 3.0, 1.0) if method == "CG" else 1.0)
-    return made_up(method, error, norm, nfev, njev, events if method in ADAPTIVE else ())
+    return made_up(method, error, norm, nfev, njev, events if method in (*ADAPTIVE, *FIXED) else ())
 
 
 def short_set(n=1000, figure="fig1", **changed) -> RunSet:

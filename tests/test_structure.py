@@ -166,6 +166,26 @@ EXTRAS = {"matplotlib", "click", "rich", "torch", "jax", "numba", "sklearn", "py
           "duckdb", "plotly", "jinja2", "pandas", "polars"}  # fmt: skip
 
 
+@pytest.mark.slow
+def test_the_tests_run_where_a_plugin_for_benchmarks_warns_at_its_start(tmp_path):
+    # pytest-benchmark does so when it sees pytest-xdist; this stands for it.
+    (tmp_path / "warns.py").write_text(
+        "import warnings\ndef pytest_configure(config): warnings.warn('no benchmarks')\n"
+    )
+    facts = tmp_path / "warns-1.0.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: warns\nVersion: 1.0\n")
+    (facts / "entry_points.txt").write_text("[pytest11]\nbenchmark = warns\n")
+    (tmp_path / "test_one.py").write_text("def test_nothing(): pass\n")
+    project = Path(__file__).parents[1] / "pyproject.toml"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", project, "."]
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60
+    )
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
+
+
 def test_importing_momentous_imports_nothing_else():
     loaded = loaded_after("import momentous")
     ours = {name for name in loaded if name.startswith("momentous")}

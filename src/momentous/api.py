@@ -15,7 +15,7 @@ from typing import Literal, ParamSpec, TypeVar, cast
 import numpy as np
 
 from momentous.core import gradient_check
-from momentous.core.admission import Fun, levels_to_the_user
+from momentous.core.admission import Fun, levels_to_the_user, seed_of
 from momentous.core.box import read_bounds
 from momentous.core.checkpoint import (
     MALFORMED,
@@ -41,12 +41,13 @@ from momentous.core.stopping import (
     WallTime,
     flatten,
     require,
+    require_truth,
 )
 from momentous.display import LOGGER, finish_and_show, take
 from momentous.distributed.driver import RanksArgument, layout_of
 from momentous.io.types import AnyFunction, FunctionTo, Options, Unchecked
 from momentous.methods.descent_map import DescentMap, RestartRule
-from momentous.methods.registry import REGISTRY, in_box, method_class, method_of, replaces
+from momentous.methods.registry import AUTO, REGISTRY, in_box, method_class, method_of, replaces
 from momentous.scipy_options import (
     CALLED_HERE,
     MISSING_HERE,
@@ -176,6 +177,7 @@ def iterate(
         oracle = layout.oracle(function_source(fun, jac, _tuple(args), space))
         if space.box is not None or space.penalty is not None:
             chosen = in_box(chosen, "bounds=" if penalty is None else "penalty=")
+        require_truth("check_gradient", check_gradient)
         if check_gradient and saved is None:
             if not callable(jac) and jac not in (True, "autodiff"):
                 raise ValueError(
@@ -183,9 +185,10 @@ def iterate(
                 )
             gradient_check.check_gradient(oracle, start)
         run = _run(
-            layout, oracle, chosen, start, saved, _seed(rng), tol=tol, target=target, stop=stop,
+            layout, oracle, chosen, start, saved, seed_of(rng), tol=tol, target=target, stop=stop,
             max_evaluations=max_evaluations, max_time=max_time, max_iterations=max_iterations,
             callback=callback, checkpoint=checkpoint, trace=trace, interrupts=interrupts,
+            method_name=shown_name(method, chosen),
         )  # fmt: skip
         if caller is not minimize:  # which gives a result in any case
             run.raise_interrupt()
@@ -234,6 +237,7 @@ def _run(
     checkpoint: str | os.PathLike[str] | Checkpoint | None,
     trace: bool | Trace,
     interrupts: str,
+    method_name: str | None = None,
 ) -> Run:
     """The loop with all that was asked for; ``saved`` is a run to resume."""
     if stop is not None and not isinstance(stop, Criterion):
@@ -266,6 +270,7 @@ def _run(
         trace=_trace(trace, saved is not None),
         resume=saved,
         raises_interrupts=interrupts == "raise",
+        method_name=method_name,
     )
     return layout.run(oracle, method, start, options)
 
@@ -355,7 +360,8 @@ def minimize(*args: Unchecked, **keywords: Unchecked) -> Result:
         ``scipy.optimize.Bounds``; or a pair of numbers, or of arrays, for all (a pair of arrays of
         two numbers is refused: it could be two pairs).  ``fun`` is never evaluated outside, by
         differences neither; l = u fixes a variable; an x0 outside is moved inside, with a warning.
-        ``tol`` is then compared with the norm of x - P(x - g), P the projection onto the box.
+        ``tol`` is then compared with the norm of x - P(x - g), P the projection onto the box;
+        of variables whose bounds are closer than 100 ``tol``, in parts of that width.
         Methods that keep to bounds: "auto", "lbfgs", "gd", "ada-ragd", "ada-rhb".
     penalty : optional
         A simple convex term h that is added to ``fun``: ``L1(weight)``, ``ElasticNet``,
@@ -381,9 +387,9 @@ def minimize(*args: Unchecked, **keywords: Unchecked) -> Result:
     -------
     Result
         ``x fun jac nit nfev njev success status message`` as in SciPy; and ``grad_norm restarts
-        time trace best_x best_grad_norm numbers method``.  ``fun`` and ``jac`` belong to ``x``:
-        where they were not known when the run ended they are evaluated, and counted.  Of L-BFGS,
-        also within "auto", ``hess_inv``: a linear operator of SciPy's.
+        time trace best_x best_grad_norm numbers method method_name``.  ``fun`` and ``jac`` belong
+        to ``x``: where they were not known when the run ended they are evaluated, and counted.  Of
+        L-BFGS, also within "auto", ``hess_inv``: a linear operator of SciPy's.
         With bounds also ``active`` (-1 at the lower bound, 1 at the upper, 0 between),
         ``multipliers`` (the gradient there) and ``optimality`` (the largest entry of
         |x - P(x - g)|); ``grad_norm`` is the norm of that vector, ``hess_inv`` is of the free
@@ -597,6 +603,12 @@ def choose_method(
         raise CheckpointError(f"the checkpoint cannot be resumed: {error}") from error
 
 
+def shown_name(typed: Unchecked, method: Method) -> str:
+    """What a result calls the method: the default by the name that it was asked for with."""
+    is_default = type(method) is AUTO and (typed is None or isinstance(typed, str))
+    return "auto" if is_default and typed != AUTO.name else method.name
+
+
 @functools.cache
 def _without_parameters(method: type[Method]) -> Method:
     """One for all runs: a method never changes."""
@@ -638,14 +650,5 @@ def _trace(trace: bool | Trace, resumed: bool) -> Trace | None:
         if len(trace) and not resumed:
             raise ValueError(f"{trace!r} already holds a run; give every run a Trace of its own")
         return trace
+    require_truth("trace", trace, ", or a Trace")
     return Trace() if trace else None
-
-
-def _seed(rng: int | np.random.Generator | None) -> int:
-    if rng is None:
-        return 0
-    if isinstance(rng, np.random.Generator):
-        return int(rng.integers(2**63))
-    if isinstance(rng, int | np.integer) and rng >= 0:
-        return int(rng)
-    raise ValueError(f"rng={rng!r} must be a whole number >= 0, a numpy Generator or None")

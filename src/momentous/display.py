@@ -41,7 +41,7 @@ class Display:
 
     def __init__(self, asked: Options):
         self._volume = max(_volume(name, asked.get(name)) for name in ("disp", "verbose"))
-        self._wants_bar = bool(asked.get("progress"))
+        self._wants_bar = _volume("progress", asked.get("progress")) > 0
         self._bar = progress_bar(self._wants_bar)
         level = logging.INFO if self._volume == 1 else logging.DEBUG
         self._logs = shown(LOGGER.name, level if self._volume > 0 else None)

@@ -142,7 +142,9 @@ def translate(keywords: Options) -> Options:
 
 def _require_number(name: str, value: Unchecked) -> None:
     try:
-        float(value + 0)  # which text does not bear, even where it looks like a number
+        number = float(value + 0)  # which text does not bear, even where it looks like a number
+        if number != number:
+            raise ValueError
     except (TypeError, ValueError):
         raise TypeError(
             f"{name}={value!r} must be a number, not {type(value).__name__}; pass one such as "
@@ -204,11 +206,10 @@ def _give_to_differences(given: Options, ours: Options) -> list[str]:
         lost = []
     else:  # a number of processes
         lost, workers = ["workers (pass a function like map)"] if workers != 1 else [], map
+    relative, absolute = given.get("finite_diff_rel_step"), given.get("eps")
+    how = Differences(jac == "3-point", relative, absolute, workers)
     if jac in (None, False, "2-point", "3-point"):
-        relative, absolute = given.get("finite_diff_rel_step"), given.get("eps")
-        if relative is not None:
-            absolute = None
-        ours["jac"] = Differences(jac == "3-point", relative, absolute, workers)
+        ours["jac"] = how if relative is None else dataclasses.replace(how, absolute_step=None)
     return lost
 
 
@@ -250,9 +251,19 @@ def as_callback(callback: AnyFunction, space: Space) -> Callback:
     """As in SciPy, a callback gets a copy of x, unless its argument is called intermediate_result;
     then it gets that."""
     try:
-        named = "intermediate_result" in inspect.signature(callback).parameters
+        signature = inspect.signature(callback)
+        named = "intermediate_result" in signature.parameters
     except (TypeError, ValueError):  # built-in functions do not tell
-        named = False
+        signature, named = None, False
+    if signature is not None and not named:
+        try:
+            signature.bind(None)
+        except TypeError:
+            name = getattr(callback, "__name__", repr(callback))
+            raise TypeError(
+                f"callback={name}{signature} must take one argument: callback(x), or "
+                "callback(intermediate_result) for all that is known"
+            ) from None
     if named:
         return lambda result: callback(intermediate_result=result)
     return lambda result: callback(space.copy(result.x))

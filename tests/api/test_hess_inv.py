@@ -6,7 +6,7 @@ import pickle
 import numpy as np
 import pytest
 from scipy.optimize import rosen, rosen_der
-from scipy.sparse.linalg import LinearOperator
+from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
 from momentous import LBFGS, iterate, minimize
 from momentous.core.machine import Host
@@ -128,3 +128,47 @@ def test_copies_of_a_result_have_it():
         assert type(other) is type(result)
         assert isinstance(other.hess_inv, InverseHessian)
         assert np.array_equal(np.asarray(other.hess_inv), np.asarray(result.hess_inv))
+
+
+def test_it_is_an_array_too():
+    result = minimize(rosen, np.full(3, 1.3), jac=rosen_der)
+    H, dense, v = result.hess_inv, result.hess_inv.todense(), np.arange(3.0)
+    made = {
+        "diag(2 H)": (np.diag(2 * H), np.diag(2 * dense)),
+        "H + eye": (H + np.eye(3), dense + np.eye(3)),
+        "eye + H": (np.eye(3) + H, dense + np.eye(3)),
+        "H[0, 0]": (H[0, 0], dense[0, 0]),
+        "diagonal": (np.sqrt(H.diagonal()), np.sqrt(np.diag(dense))),
+        "sqrt": (np.sqrt(abs(H)), np.sqrt(abs(dense))),
+        "H * v": (H * v, dense * v),
+        "v @ H @ v": (v @ H @ v, v @ dense @ v),
+        "A @ H": (dense @ H, dense @ dense),
+        "H @ H": (H @ H, dense @ dense),
+        "inverse": (np.linalg.inv(H), np.linalg.inv(dense)),
+        "operators": ((H + aslinearoperator(dense)) @ v, 2 * dense @ v),
+    }
+    for name, (ours, numpys) in made.items():
+        assert np.allclose(ours, numpys), name
+        assert type(ours) is type(numpys), name
+    H.todense()[0, 0] = H[0][0] = 7.0  # copies
+    assert H[0, 0] == dense[0, 0]
+
+
+def test_with_many_variables_it_is_an_operator_only():
+    result = minimize(lambda x: (float(x @ x), 2 * x), np.ones(4001), jac=True)
+    H = np.float64(2) * result.hess_inv + result.hess_inv
+    assert (H @ np.ones(4001))[0] == pytest.approx(1.5)
+    for read in (np.sqrt, lambda H: H[0, 0], lambda H: H.trace()):
+        with pytest.raises(TypeError, match=r"4,001 variables is a linear operator only: .*H @ v"):
+            read(result.hess_inv)
+
+
+def test_of_differences_it_warns_when_it_is_read():
+    given = {"x0": np.full(2, 1.3), "jac": "2-point"}
+    result = minimize(rosen, **given)  # no warning
+    again = pickle.loads(pickle.dumps(result))
+    for each in (result, again):
+        with pytest.warns(RuntimeWarning, match=r"differences of fun.*error-bars\.md") as warned:
+            np.diag(each.hess_inv)
+        assert warned[0].filename == __file__
+        each.hess_inv @ np.ones(2)  # once is enough

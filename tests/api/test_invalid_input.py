@@ -7,7 +7,21 @@ import numpy as np
 import pytest
 
 from helpers import ADAPTIVE, Bowl, Waves, counted
-from momentous import L1, Checkpoint, Status, accelerate, iterate, minimize, minimize_many
+from momentous import (
+    L1,
+    Ball,
+    Box,
+    Checkpoint,
+    ElasticNet,
+    GroupL2,
+    Simplex,
+    Status,
+    accelerate,
+    certify,
+    iterate,
+    minimize,
+    minimize_many,
+)
 
 BOWL, WAVES = Bowl(), Waves()
 VOIDS = [math.nan, math.inf, -math.inf]
@@ -559,7 +573,15 @@ WRONG_KINDS = [
     ({"penalty": lambda: L1("a")}, "L1: weight='a' must be finite"),
     ({"penalty": lambda: L1(["a", "b", "c"])}, "must be finite and >= 0: one number"),
     ({"penalty": lambda: L1(1j)}, "L1: weight=1j must be finite"),
-    ({"penalty": lambda: L1(None)}, "None for a weight"),
+    ({"penalty": lambda: L1(None)}, "L1: weight=None must be finite"),
+    ({"penalty": lambda: L1([[1], [2, 3]])}, r"L1: weight=\[\[1\], \[2, 3\]\] must be finite"),
+    ({"penalty": lambda: ElasticNet(1.0, [1, 2])}, r"ElasticNet: ridge=.* must be .* one number$"),
+    ({"penalty": lambda: Simplex(np.ones(3))}, "Simplex: total=.* must be .* one number$"),
+    ({"penalty": lambda: Ball({})}, r"Ball: radius=\{\} must be .* one number$"),
+    ({"penalty": lambda: GroupL2(groups=[None, None])}, "GroupL2: groups=.* that can be sorted"),
+    ({"penalty": lambda: Box("a", 1.0)}, "Box: lower= has 'a', which is no real number"),
+    ({"bounds": lambda: [("0", 1), (0, 1)]}, "bounds= has '0', which is no real number; give"),
+    ({"bounds": lambda: (0, 1j)}, "bounds= has 1j, which is no real number; give"),
     ({"penalty": lambda: OwnTerm("text")}, "value.* of the penalty returned 'text'"),
     ({"penalty": lambda: OwnTerm(np.ones(3))}, "value.* of the penalty returned an array"),
     ({"checkpoint": lambda: 3}, "checkpoint=3 must be the path of a file"),
@@ -579,3 +601,47 @@ def test_arguments_of_the_wrong_kind_are_named_with_the_remedy(given, words):
             jac=BOWL.gradient,
             **{name: make() for name, make in given.items()},
         )
+
+
+class ProxThatChanges:
+    """0, whose prox makes something else of x from the fourth call on."""
+
+    def __init__(self, change):
+        self.change, self.calls = change, 0
+
+    def value(self, x):
+        return 0.0
+
+    def prox(self, x, step):
+        self.calls += 1
+        return x if self.calls < 4 else self.change(x)
+
+
+@pytest.mark.parametrize(
+    "change", [lambda x: x[:1], lambda x: x.astype(np.float32), lambda x: None]
+)
+@pytest.mark.parametrize("method", ["auto", "gd"])
+def test_a_prox_that_makes_something_else_later_is_named(change, method):
+    with pytest.raises((TypeError, ValueError), match=r"the prox of penalty=.*ProxThatChanges"):
+        minimize(
+            BOWL.value, BOWL.start, jac=BOWL.gradient, penalty=ProxThatChanges(change),
+            method=method,
+        )  # fmt: skip
+
+
+def test_seeds_and_sets_of_the_wrong_kind_are_named():
+    rows = np.ones((2, 2))
+    for rng in ("a", 1.5, -1):
+        words = rf"rng={rng!r} must be a whole number >= 0"
+        with pytest.raises(ValueError, match=words):
+            minimize_many(lambda x: x @ x, rows, vectorized=False, jac="2-point", rng=rng)
+        with pytest.raises(ValueError, match=words):
+            certify(lambda x: (x @ x, 2 * x), np.zeros(2), jac=True, rng=rng)
+    with pytest.raises(ValueError, match="rho='a' must be a positive number"):
+        certify(lambda x: (x @ x, 2 * x), np.zeros(2), jac=True, rho="a")
+    with pytest.raises(TypeError, match="resume=3 must be the path of a file"):
+        minimize_many(lambda x: x @ x, rows, vectorized=False, jac="2-point", resume=3)
+    with pytest.raises(TypeError, match="feasible=Box is a class; pass a set"):
+        accelerate(lambda x: x / 2, rows, feasible=Box)
+    with pytest.raises(ValueError, match=r"DescentMap: secants=1\.5 must be a whole number"):
+        accelerate(lambda x: x / 2, rows, secants=1.5)

@@ -92,8 +92,10 @@ def test_a_printed_result_is_a_page_whatever_the_dimension():
         text = str(minimize(problem.value, problem.start, jac=problem.gradient, **more))
         assert 12 <= len(text.splitlines()) <= 16
         assert max(map(len, text.splitlines())) <= 100
-        assert "method: safeguarded" in text
+        assert "method: auto" in text
         assert "..." in text
+    asked = minimize(BOWL.value, BOWL.start, jac=BOWL.gradient, method="safeguarded")
+    assert "method: safeguarded" in str(asked)
 
 
 @pytest.mark.parametrize("through", [lambda r: pickle.loads(pickle.dumps(r)), copy.deepcopy])

@@ -1,5 +1,6 @@
 """SciPy's options by both routes: translated where they have a meaning, a warning where not."""
 
+import math
 import re
 import warnings
 
@@ -9,7 +10,7 @@ import scipy.optimize
 from scipy.optimize import OptimizeResult, OptimizeWarning, rosen, rosen_der
 
 import momentous
-from momentous import LBFGS, Result, Status, minimize
+from momentous import LBFGS, Result, Status, ValueChange, minimize
 
 START = np.array([1.3, 0.7, 2.0])
 
@@ -229,10 +230,16 @@ def test_a_list_of_tensors_is_refused_with_the_remedy():
 
 
 @pytest.mark.parametrize(
-    ("nothing", "kind"), [(None, "NoneType"), ({"a": np.ones(2)}, "dict"), (object(), "object")]
+    ("nothing", "words"),
+    [
+        (None, "x0 holds NoneType; pass one array of real numbers"),
+        (object(), "x0 holds object; pass one array of real numbers"),
+        ({"a": np.ones(2)}, r"x0 is a dictionary of 'a', not.*momentous\.jax\.minimize takes"),
+        (rosen, r"x0 is 'rosen', a function.*momentous\.torch\.minimize\(net, loss\)"),
+    ],
 )
-def test_a_start_that_is_no_array_is_named(nothing, kind):
-    with pytest.raises(TypeError, match=f"x0 holds {kind}; pass one array of real numbers"):
+def test_a_start_that_is_no_array_is_named(nothing, words):
+    with pytest.raises(TypeError, match=words):
         minimize(rosen, nothing)
 
 
@@ -279,12 +286,53 @@ def test_an_option_that_is_no_number_is_named_with_the_remedy(solve, name, value
 
 
 @pytest.mark.parametrize(
-    "given", [{"max_iterations": "5"}, {"tol": "a"}, {"target": "1"}, {"max_time": [1]}]
+    ("given", "kind"),
+    [
+        ({"max_iterations": "5"}, "a whole number >= 0"),
+        ({"max_iterations": 1.5}, "a whole number >= 0"),
+        ({"max_evaluations": True}, "a whole number >= 0"),
+        ({"stop": lambda: ValueChange(1e-9, 1.5)}, "a whole number >= 1"),
+        ({"tol": "a"}, "a number >= 0"),
+        ({"tol": 10**400}, "a number >= 0"),
+        ({"target": "1"}, "a number"),
+        ({"max_time": [1]}, "a number of seconds >= 0"),
+    ],
 )
-def test_a_limit_that_is_no_number_is_named(given):
+def test_a_limit_that_is_no_number_is_named(given, kind):
     ((name, value),) = given.items()
-    with pytest.raises(ValueError, match=re.escape(f"{name}={value!r} must be a number")):
-        minimize(rosen, START, jac=rosen_der, **given)
+    if callable(value):
+        name, value, given = "iterations", 1.5, {"stop": value}
+    with pytest.raises(ValueError, match=re.escape(f"{name}={value!r:.200} must be {kind}")):
+        minimize(
+            rosen, START, jac=rosen_der, **{k: v() if callable(v) else v for k, v in given.items()}
+        )
+
+
+def test_whole_numbers_may_be_written_as_floats_and_infinity_is_no_limit():
+    result = minimize(rosen, START, jac=rosen_der, max_iterations=1e0, max_evaluations=math.inf)
+    assert result.message.startswith("1 iterations, the limit")
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"trace": "a"}, "trace='a' must be True or False, or a Trace"),
+        ({"check_gradient": 3}, "check_gradient=3 must be True or False"),
+        ({"progress": "a"}, "progress='a' must be True, False or a number"),
+        ({"callback": lambda a, b: None}, r"callback=<lambda>\(a, b\) must take one argument"),
+        ({"ftol": math.nan}, "ftol=nan must be a number"),
+        ({"method": "lbfgs", "sufficient_decrease": "a"}, "LBFGS: sufficient_decrease='a' must be"),
+        ({"method": "gd", "step_size": 1j}, "GradientDescent: step_size=1j must be a number"),
+        ({"method": "lbfgs", "memory": True}, "LBFGS: memory=True must be a whole number"),
+        ({"jac": None, "eps": 0.0}, "eps=0.0 must be the step of differences"),
+        ({"finite_diff_rel_step": "a"}, "finite_diff_rel_step='a' must be the step"),
+        ({"jac": None, "eps": [1e-8] * 7}, "eps has 7 numbers, and x has"),
+        ({"rng": True}, "rng=True must be a whole number"),
+    ],
+)
+def test_an_option_that_cannot_be_meant_is_named_with_its_value(given, words):
+    with pytest.raises((TypeError, ValueError), match=words):
+        minimize(rosen, START, **{"jac": rosen_der} | given)
 
 
 @pytest.mark.parametrize(

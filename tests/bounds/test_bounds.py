@@ -16,6 +16,7 @@ from momentous.core.machine import Host
 from momentous.core.space import Space
 from momentous.distributed import Alone, Data, Variables
 from momentous.methods.classical.matrix import Matrix
+from momentous.methods.classical.projected_gradient import ProjectedGradient
 from momentous.methods.registry import REGISTRY
 
 each_method = pytest.mark.parametrize("method", TAKE_BOUNDS)
@@ -512,3 +513,62 @@ def test_a_model_that_holds_nothing_any_more():
     m = Host.of(Space(np.zeros(3)))
     halves = Matrix.unknown(m).halves
     assert not halves.solve(m, 1.0, np.zeros(3), np.ones(3)).any()
+
+
+# --- what projected gradient steps promise -------------------------------------------------------
+
+
+def points_above(fun, start, bounds, eps, **given):
+    """How many points of a run of projected gradient steps have |v| > eps, and its largest L."""
+    method = ProjectedGradient(**given)
+    trace = minimize(
+        fun, start, jac=True, bounds=bounds, method=method, tol=eps, max_iterations=5000
+    ).trace
+    return int(np.sum(trace["grad_norm"] > eps)), 1.0 / np.min(trace["step_size"])
+
+
+@pytest.mark.parametrize("scale", [1e-4, 1.0, 100.0])
+def test_projected_steps_keep_their_bound_whatever_the_unit(scale):
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        a, x0 = np.sort(rng.uniform(0.05, 1.0, 6)), rng.uniform(-2.0, 2.0, 6)
+        lower = x0 - rng.uniform(0.0, 2.0, 6)
+
+        def waves(x, a=a):  # its gradient has the Lipschitz constant a_6, and f >= 0
+            return scale * float(np.sum(a * (1 - np.cos(x)))), scale * a * np.sin(x)
+
+        def least(low, a=a):  # of f in the box: each variable at a bound or a multiple of 2 pi
+            high, turn = low + 2.5, 2 * np.pi
+            ends = np.minimum(1 - np.cos(low), 1 - np.cos(high))
+            ends[np.ceil(low / turn) <= np.floor(high / turn)] = 0.0
+            return scale * float(np.sum(a * ends))
+
+        bounds, lipschitz = (lower, lower + 2.5), scale * a[-1]
+        first = waves(x0)[1]
+        norm = np.linalg.norm(np.clip(x0 - first, *bounds) - x0)
+        count, largest = points_above(waves, x0, bounds, 0.05 * norm)
+        assert largest <= max(2 * lipschitz, norm) * (1 + 1e-9)
+        fall = waves(x0)[0] - least(lower)
+        assert 0 < count <= 2 * max(1.0, largest) * fall / (0.05 * norm) ** 2 + 1
+
+
+def test_steps_shorter_than_the_lipschitz_constant_asks_for_may_be_many():
+    """Each step lets one variable go to its bound and brings the next one to life: f bends only
+    across the steps, so that L falls and 8 L D/eps^2 + 2 points would not be enough."""
+    lipschitz, links, eps = 1 / 320, 12, 0.99
+    first = lipschitz**2 * 0.1**links
+    push = 1.0001 * first / lipschitz
+    at = np.concatenate([[0.0], np.cumsum(push / (first * 0.1 ** np.arange(links)))])
+
+    def chain(z):
+        x, y = z[0], z[1:]
+        length = np.diff(at[:links])
+        rise = np.concatenate([[1.0], np.clip((x - at[: links - 1]) / length, 0.0, 1.0)])
+        inside = (x > at[: links - 1]) & (x < at[1:links])
+        slope = np.concatenate([[0.0], np.where(inside, 1 / length, 0.0)])
+        return -push * x - rise @ y, np.concatenate([[-push - slope @ y], -rise])
+
+    box = [(0.0, at[-1]), *[(0.0, 1.0)] * links]
+    count, _ = points_above(chain, np.zeros(links + 1), box, eps, gradient_lipschitz=first)
+    fall = push * at[-1] + links
+    assert 8 * (2 * lipschitz) * fall / eps**2 + 2 < count <= 2 * fall / eps**2 + 1

@@ -121,6 +121,32 @@ def test_differences_stay_inside(jac: str) -> None:
     assert result.nfev[0] == result.njev[0] * (4 if jac == "2-point" else 7)
 
 
+@pytest.mark.parametrize("method", ["auto", "gd", "ada-ragd"])
+def test_a_problem_whose_box_has_no_finite_side_runs_as_without(tmp_path: Any, method: str) -> None:
+    X, path = np.random.default_rng(0).standard_normal((20, 3)), tmp_path / "batch.npz"
+    top = np.where(np.arange(20) % 2, 0.7, np.inf)[:, None] + 0.0 * X
+    X, options = np.minimum(X, top), {"method": method, "jac": True, "tol": 1e-7}
+    result = minimize_many(wells_with_gradients, X, bounds=(None, top), **options)
+    for x, high, lane in zip(X, top, result, strict=True):
+        single = minimize(wells_of_one, x, bounds=(None, high), **options)
+        for name in ("nit", "nfev", "njev", "status", "message"):
+            assert lane[name] == single[name], name
+        np.testing.assert_array_equal(lane.x, single.x)
+    left = iter(range(8))
+
+    def broken(X: np.ndarray) -> Any:
+        if next(left, None) is None:
+            raise TimeoutError
+        return wells_with_gradients(X)
+
+    with pytest.raises(TimeoutError):
+        minimize_many(broken, X, bounds=(None, top), checkpoint=path, **options)
+    del options["method"]
+    resumed = minimize_many(wells_with_gradients, X, bounds=(None, top), resume=path, **options)
+    np.testing.assert_array_equal(resumed.x, result.x)
+    np.testing.assert_array_equal(resumed.nfev, result.nfev)
+
+
 def test_a_certificate_of_a_lane() -> None:
     bounds = [(-2.0, 0.3), (None, None), (0.0, None)]
     X = np.clip(np.random.default_rng(0).standard_normal((6, 3)), *np.array(

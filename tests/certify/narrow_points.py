@@ -2,10 +2,12 @@
 
     python tests/certify/narrow_points.py 1000
 
-counts what `certify` says of so many of each without `rho`.
+counts what `certify` says of so many of each without `rho`, as they are and with one variable in
+units of 1e-6 to 1e6.
 """
 
 import collections
+import math
 import sys
 from collections.abc import Iterable
 
@@ -25,12 +27,14 @@ SHAPES = {
 }
 
 
-def narrow_point(seed: int, sign: float):
+def narrow_point(seed: int, sign: float, in_units: bool = False):
     """The slope of a function, a stationary point of it, and the smallest eigenvalue there.
 
     The width is from 1e-3 to 1e3, the distance from the origin up to 1e10 in all coordinates but
     one or, rotated, in all; 2 to 20 variables; ``sign`` is that of the eigenvalue of the narrow
-    direction, the others are positive.
+    direction, the others are positive.  ``in_units``: one variable, any of them, is measured in
+    units of 1e-6 to 1e6, which changes eigenvalues, but not their signs: the smallest is not
+    known then, and infinity is returned.
     """
     rng = np.random.default_rng([seed, int(sign < 0)])
     d = int(rng.integers(2, 21))
@@ -49,14 +53,18 @@ def narrow_point(seed: int, sign: float):
         parts = np.concatenate([[curvature * width * shape(z[0] / width)], others * z[1:]])
         return 0.0, Q @ parts
 
-    return slope, centre, min(curvature, others.min())
+    if not in_units:
+        return slope, centre, min(curvature, others.min())
+    units = np.ones(d)
+    units[rng.integers(d)] = 10.0 ** rng.uniform(-6, 6)
+    return lambda y: (0.0, units * slope(units * y)[1]), centre / units, math.inf
 
 
-def verdicts(seeds: Iterable[int], sign: float) -> collections.Counter:
+def verdicts(seeds: Iterable[int], sign: float, in_units: bool = False) -> collections.Counter:
     """How often each verdict is given, and how often an eigenvalue is below its lower bound."""
     seen = collections.Counter()
     for seed in seeds:
-        slope, x, lowest = narrow_point(seed, sign)
+        slope, x, lowest = narrow_point(seed, sign, in_units)
         found = certify(slope, x, jac=True, eps=1e-6)
         seen[found.verdict] += 1
         settled = found.verdict in (Verdict.SECOND_ORDER, Verdict.SADDLE)
@@ -66,5 +74,9 @@ def verdicts(seeds: Iterable[int], sign: float) -> collections.Counter:
 
 if __name__ == "__main__":
     count = int(sys.argv[1])
-    for sign, name in ((-1.0, "saddles"), (1.0, "minima")):
-        print(f"{count} {name}:", dict(verdicts(range(count), sign)))
+    for in_units in (False, True):
+        for sign, name in ((-1.0, "saddles"), (1.0, "minima")):
+            words = ", one variable in other units" if in_units else ""
+            seen = verdicts(range(count), sign, in_units)
+            false = seen[Verdict.SECOND_ORDER if sign < 0.0 else Verdict.SADDLE]
+            print(f"{count} {name}{words}: {false} false;", dict(seen))

@@ -17,9 +17,11 @@ SADDLES = [
     testbed.saddle(1500, 500, 1.0, 0.5),
 ]
 LOWEST = {p.name: g for p, g in zip(SADDLES, (-1.5, -0.25, -1.0, -0.5), strict=True)}
-# Products that check others, without rho: in double precision, at most.
-CHECKS = 20
+# Products that check others, without rho: in double precision, at most; and those that find scales
+# where tau is not given.
+CHECKS = 24
 LANCZOS_CHECKS = 13
+SCALING = 16
 LIBRARIES = [
     ("numpy", "float32"),
     ("torch", "float32"),
@@ -132,7 +134,10 @@ def test_the_error_estimate_covers_the_error(dtype, lanczos):
         x = (problem.start + 0.3 * np.random.default_rng(0).standard_normal(d)).astype(dtype)
         exact = np.stack([problem.hessian_product(x.astype(float), e) for e in np.eye(d)])
         lowest = np.linalg.eigvalsh((exact + exact.T) / 2.0)[0]
-        found = ask(problem, x, eps=1e9, max_products=d + LANCZOS_CHECKS if lanczos else None)
+        allowed = min(3 * d, d + LANCZOS_CHECKS + SCALING) if lanczos else None
+        if lanczos and allowed <= LANCZOS_CHECKS + SCALING:
+            continue
+        found = ask(problem, x, eps=1e9, max_products=allowed)
         assert found.smallest_eigenvalue + found.eigenvalue_error >= lowest, problem.name
         assert found.lower_bound <= lowest, problem.name
         if not lanczos:
@@ -148,10 +153,55 @@ def test_tau_is_what_was_asked_for():
     assert ask_quadratic(spectrum, eps=0.01, rho=0.1).is_saddle  # tau = 0.0316
     assert ask_quadratic(spectrum, curvature=0.06).is_second_order
     assert ask_quadratic(spectrum, curvature=0.04).is_saddle
-    by_default = ask_quadratic(spectrum)
-    assert by_default.curvature_tolerance == pytest.approx(0.004)
-    assert "0.001 of the largest" in by_default.message
-    assert ask_quadratic([-0.003, 1.0, 4.0]).is_second_order
+
+
+def one_variable_in_other_units(x):
+    return 0.25 * (x[1] ** 2 - 1) ** 2 + 0.5 * (1e3 * x[0]) ** 2, np.array(
+        [1e6 * x[0], x[1] ** 3 - x[1]]
+    )
+
+
+@pytest.mark.parametrize("d", [2, 700])
+@pytest.mark.parametrize("unit", [1e-6, 1e3, 1e6])
+def test_without_tau_the_sign_decides_whatever_the_units_of_a_variable(unit, d):
+    """Of the largest eigenvalue -1 is no more than a thousandth, which was allowed once."""
+    spectrum = np.append([unit**2, -1.0], np.linspace(1.0, 2.0, d - 2))
+    found = ask_quadratic(spectrum)
+    assert found.verdict is Verdict.SADDLE, found.message
+    if d == 2:  # otherwise it is an upper bound
+        assert found.smallest_eigenvalue == pytest.approx(-1.0, rel=1e-5)
+        assert found.direction[1] ** 2 == pytest.approx(1.0)
+    assert found.lower_bound <= -1.0 <= found.smallest_eigenvalue < -4 * found.eigenvalue_error
+    assert "below zero" in found.message
+    assert ask_quadratic(abs(spectrum)).verdict is Verdict.SECOND_ORDER
+    left = found.escape(lambda x: float(x @ (spectrum * x)) / 2, np.zeros(d))
+    assert left @ (spectrum * left) < 0.0
+
+
+@pytest.mark.parametrize("rotated", [True, False])
+def test_without_tau_a_thousandth_of_the_largest_eigenvalue_is_not_allowed(rotated):
+    H = np.diag([1e8, 1.0, -1e4])
+    if rotated:
+        Q = np.linalg.qr(np.random.default_rng(0).standard_normal((3, 3)))[0]
+        H = Q @ H @ Q.T
+    for hessp in (None, lambda x, v: H @ v):
+        found = certify(lambda x: (float(x @ H @ x) / 2, H @ x), np.zeros(3), jac=True, hessp=hessp)
+        assert found.verdict is Verdict.SADDLE, found.message
+        assert found.smallest_eigenvalue == pytest.approx(-1e4, rel=1e-3)
+    assert certify(one_variable_in_other_units, np.zeros(2), jac=True, eps=1e-6).is_saddle
+
+
+def test_without_tau_what_is_not_resolved_is_said_so_with_both_numbers():
+    """An error of about 1e-3, and an eigenvalue of 0: neither a saddle nor a minimum."""
+    rng = np.random.default_rng(0)
+    noisy = lambda x: (0.0, np.array([x[0], 0.0]) + 1e-9 * rng.standard_normal(2))  # noqa: E731
+    for seed in range(5):
+        found = certify(noisy, np.zeros(2), jac=True, rng=seed)
+        assert found.verdict is Verdict.FIRST_ORDER, found.message
+        assert "the curvature is not resolved: the smallest eigenvalue" in found.message
+        assert "with an estimated error of" in found.message
+    flat = ask_quadratic([0.0, 1.0, 4.0])
+    assert flat.verdict is Verdict.SECOND_ORDER, flat.message
 
 
 @pytest.mark.parametrize("offset", [-1e-11, 0.0, 1e-11])
@@ -244,21 +294,13 @@ def test_as_many_steps_as_variables_are_always_enough():
     assert ask_quadratic(spectrum, curvature=0.01, max_products=enough).is_second_order
 
 
-def test_a_relative_tolerance_waits_for_the_largest_eigenvalue():
-    spectrum = np.append(np.full(999, -0.015), 20.0)  # tau = 0.02, once 20 is known
-    for seed in range(10):
-        found = ask_quadratic(spectrum, rng=seed)
-        assert found.curvature_tolerance == pytest.approx(0.02)
-        assert not found.is_saddle
-
-
 def test_both_routes_agree():
     problem = testbed.rotated(testbed.saddle(60, 20, 1.0, np.linspace(0.1, 0.4, 20)))
     H = np.stack([problem.hessian_product(problem.start, e) for e in np.eye(80)])
     lowest = np.linalg.eigvalsh(H)[0]
     whole = ask(problem, problem.start, curvature=0.39)
     lanczos = ask(problem, problem.start, curvature=0.39, max_products=90)
-    assert 80 < whole.products <= 80 + CHECKS
+    assert 4 * 80 < whole.products <= 4 * 80 + CHECKS  # differences of four lengths
     assert lanczos.products < 80
     for found in (whole, lanczos):
         assert found.is_saddle
@@ -312,11 +354,12 @@ def test_a_tolerance_below_the_accuracy_is_not_certifiable():
     assert exact.is_second_order
 
 
-def test_an_asymmetric_hessp_is_not_certifiable():
+def test_an_asymmetric_hessp_is_noticed():
     A = np.triu(np.ones((4, 4)))
-    found = certify(quadratic(np.ones(4)), np.zeros(4), jac=True, eps=1.0, hessp=lambda x, v: A @ v)
-    assert found.verdict is Verdict.NOT_CERTIFIABLE
-    assert "symmetric" in found.message
+    for tau, verdict in ((None, Verdict.FIRST_ORDER), (0.1, Verdict.NOT_CERTIFIABLE)):
+        found = ask_quadratic(np.ones(4), hessp=lambda x, v: A @ v, curvature=tau)
+        assert found.verdict is verdict
+        assert "symmetric" in found.message
 
 
 def test_coarse_steps_are_noticed():
@@ -344,27 +387,26 @@ def test_a_step_longer_than_the_curvature_reaches_is_not_trusted():
     assert found.smallest_eigenvalue == pytest.approx(-1.0, abs=1e-3)
     assert abs(found.smallest_eigenvalue + 1.0) <= found.eigenvalue_error
     assert "estimated error" in found.message
-    for too_long in ({"step": 60.0}, {"rho": 3.0, "step": 60.0}):
-        assert ask_far(**too_long).verdict is Verdict.NOT_CERTIFIABLE
+    assert ask_far(step=60.0).verdict is Verdict.FIRST_ORDER
+    assert ask_far(rho=3.0, step=60.0).verdict is Verdict.NOT_CERTIFIABLE
     for without in ({}, {"curvature": np.sqrt(3e-6)}, {"step": 1e-3}):
         found = ask_far(**without)
         assert found.is_saddle
         assert abs(found.smallest_eigenvalue + 1.0) <= found.eigenvalue_error < 0.01
 
 
-@pytest.mark.parametrize("start", range(0, 1000, 250))
-def test_no_narrow_saddle_is_called_second_order(start):
-    """1,000 of them, without rho: as wide as 1e-3 to 1e3, up to 1e10 from the origin."""
-    seen = verdicts(range(start, start + 250), -1.0)
-    assert seen[Verdict.SECOND_ORDER] == 0
-    assert seen["bound too high"] == 0
-    assert seen[Verdict.SADDLE] >= 230
-
-
-def test_narrow_minima_are_still_called_second_order():
-    seen = verdicts(range(250), 1.0)
-    assert seen[Verdict.SADDLE] == seen["bound too high"] == 0
-    assert seen[Verdict.SECOND_ORDER] >= 230
+@pytest.mark.parametrize("in_units", [False, True], ids=["", "one variable in other units"])
+@pytest.mark.parametrize(
+    ("sign", "right", "false"),
+    [(-1.0, Verdict.SADDLE, Verdict.SECOND_ORDER), (1.0, Verdict.SECOND_ORDER, Verdict.SADDLE)],
+    ids=["saddles", "minima"],
+)
+def test_no_narrow_point_is_called_what_it_is_not(sign, right, false, in_units):
+    """A sample, without rho, of points as wide as 1e-3 to 1e3, up to 1e10 from the origin; the
+    command in narrow_points.py has 1,000 of each."""
+    seen = verdicts(range(100), sign, in_units)
+    assert seen[false] == seen["bound too high"] == 0
+    assert seen[right] >= 90
 
 
 @pytest.mark.parametrize("along", [-0.010007, -0.0100002, -0.00999])
@@ -394,7 +436,9 @@ def test_what_other_coordinates_are_does_not_hide_a_saddle():
 
 
 @pytest.mark.parametrize(
-    ("given", "checks"), [({}, LANCZOS_CHECKS), ({"rho": 1.0}, 3), ({"hessp": True}, 1)], ids=str
+    ("given", "checks"),
+    [({}, LANCZOS_CHECKS + SCALING), ({"rho": 1.0}, 3), ({"hessp": True}, 1 + SCALING)],
+    ids=str,
 )
 def test_a_small_allowance_is_used_up_and_one_that_is_too_small_says_so(given, checks):
     spectrum = np.append(-1.0, np.linspace(1.0, 2.0, 999))
@@ -581,7 +625,7 @@ def test_counts_are_those_of_the_users_functions(d):
     for found in (central, forward, exact):
         assert found.smallest_eigenvalue == pytest.approx(-2.0, abs=1e-5)
     if d == 4:
-        assert d < central.products <= d + CHECKS
+        assert 4 * d < central.products <= 4 * d + CHECKS
         assert exact.products == d + 1
 
 

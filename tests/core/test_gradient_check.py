@@ -5,6 +5,10 @@ import pytest
 import scipy.optimize
 
 from momentous import Status, iterate, minimize
+from momentous.core.gradient_check import find_kink
+from momentous.core.oracle import Oracle
+from momentous.core.sources import function_source
+from momentous.core.space import Space
 
 
 def rosenbrock(x):
@@ -68,6 +72,31 @@ def test_the_usual_mistakes_are_found(mistake, problem):
     with pytest.raises(ValueError, match=r"what fun returns .*(jac='autodiff'|draw the)"):
         minimize(both, x0, jac=True, check_gradient=True)
     assert len(calls) < 40
+
+
+@pytest.mark.parametrize("scale", [1e-9, 1e-6, 1e-4, 1e3, 1e6])
+def test_the_scale_of_x_does_not_matter(scale):
+    """Where x lives at 1e-6 steps as for x = 1 leap over all that there is."""
+    for fun, x0 in PROBLEMS.values():
+
+        def scaled(x, fun=fun):
+            value, gradient = fun(x / scale)
+            return value, gradient / scale
+
+        for shift in np.linspace(0.9, 1.1, 5):
+            with np.errstate(over="ignore", invalid="ignore"):
+                iterate(scaled, shift * scale * x0, jac=True, check_gradient=True)
+        for name, mistake in MISTAKES.items():
+            if name == "zero now and then":  # found by luck, and calls are others than at scale 1
+                continue
+
+            def at_scale_1(g, x, call, mistake=mistake):
+                return mistake(scale * g, x / scale, call) / scale
+
+            both, calls = wrong(scaled, at_scale_1)
+            with pytest.raises(ValueError, match="what fun returns"):
+                iterate(both, scale * x0, jac=True, check_gradient=True)
+            assert len(calls) < 60
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)
@@ -183,3 +212,58 @@ def test_of_a_smooth_function_no_point_is_evaluated_twice(method, problem):
 
     assert minimize(seen, x0, jac=True, method=method).success
     assert len(set(points)) == len(points)
+
+
+def lasso(seed):
+    """Typed with `abs`: 50 x 20, weight 5."""
+    rng = np.random.default_rng(seed)
+    table, weights = rng.standard_normal((50, 20)), np.repeat([3.0, 0.0], [5, 15])
+    targets = table @ (weights * rng.standard_normal(20)) + 0.5 * rng.standard_normal(50)
+
+    def both(x):
+        r = table @ x - targets
+        return 0.5 * float(r @ r) + 5 * np.abs(x).sum(), table.T @ r + 5 * np.sign(x)
+
+    return both
+
+
+@pytest.mark.parametrize("method", ["auto", "lbfgs"])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_kink_ends_the_run_and_names_the_way_out(method, seed):
+    calls = []
+
+    def counted(x):
+        calls.append(1)
+        return lasso(seed)(x)
+
+    result = minimize(counted, np.ones(20), jac=True, method=method)
+    assert result.status is Status.NO_PROGRESS
+    assert "not smooth" in result.message
+    assert "penalty=L1(...)" in result.message
+    assert "check_gradient" not in result.message
+    assert result.nfev == len(calls) < 5000  # the bisection is counted
+
+
+def steep(x):
+    """Of curvature 1e8 far from zero, so that rounding of x moves gradients by their size."""
+    z = x - 1e4
+    scale = np.array([1e8, 1e4, 1.0])
+    return 0.5 * float(z @ (scale * z)), scale * z
+
+
+def test_a_steep_gradient_is_no_kink():
+    """Over a distance of rounding it changes by its size, too, and by half of that over half."""
+    a = np.array([1e4 + 1e-9, 1e4, 1e4])
+    b = a - [2e-9, 0.0, 0.0]
+    space = Space(a)
+    oracle = Oracle(function_source(steep, True, (), space))
+    ends = [oracle.evaluate_anew(x) for x in (a, b)]
+    assert find_kink(oracle, *ends) is None
+    assert 1 <= oracle.njev <= 3
+
+    def with_kink(x):
+        return 0.0, np.sign(x - 1e4) + 1e-3
+
+    oracle = Oracle(function_source(with_kink, True, (), space))
+    ends = [oracle.evaluate_anew(x) for x in (a, b)]
+    assert "not smooth" in find_kink(oracle, *ends).message

@@ -11,7 +11,7 @@ from momentous.core.oracle import Oracle
 from momentous.core.sources import function_source
 from momentous.core.space import Space
 from momentous.distributed import Alone
-from momentous.distributed.agreement import Agreement
+from momentous.distributed.agreement import Agreement, checksum, checksum_on_device
 from momentous.distributed.driver import PartsOracle, SummedSource
 
 
@@ -47,8 +47,8 @@ class Noting(Alone):
 def test_without_news_a_sum_is_one_message_of_as_many_numbers():
     agreement = Agreement(Noting())
     assert agreement.total(np.array([1.0, 2.0])).tolist() == [1.0, 2.0]
-    assert agreement.sum_of_values(3.0) == 3.0
-    assert agreement.ranks.sent == [2, 1]
+    assert agreement.sum_of_values(3.0, at=np.ones(3)) == 3.0
+    assert agreement.ranks.sent == [2, 2]  # with the checksum of x
 
 
 def test_a_sum_that_is_not_a_number_is_asked_about_and_stays_so():
@@ -72,13 +72,28 @@ def test_ctrl_c_travels_as_a_sum_that_is_not_a_number():
 def test_an_exception_of_user_code_travels_in_the_place_of_the_value():
     agreement = Agreement(Noting())
     with pytest.raises(ZeroDivisionError):
-        agreement.sum_of_local(lambda: 1 / 0)
-    assert agreement.ranks.sent[:2] == [1, 2]
+        agreement.sum_of_local(lambda: 1 / 0, at=np.ones(3))
+    assert agreement.ranks.sent[:2] == [2, 2]
 
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
 def test_a_value_that_is_not_finite_is_none(value):
     assert np.isnan(Agreement(Alone()).same_value(value))
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_a_checksum_tells_points_apart_that_differ_in_one_bit_or_in_order(dtype):
+    """As 32 bits, whatever computes it: the host, or integers on a GPU."""
+    torch = pytest.importorskip("torch")
+    x = np.random.default_rng(0).standard_normal(1000).astype(dtype)
+    moved, swapped = x.copy(), x.copy()
+    moved[500] = np.nextafter(x[500], dtype(9.0))
+    swapped[[3, 4]] = x[[4, 3]]
+    for made in (checksum, lambda a: checksum_on_device(torch.from_numpy(a))):
+        sums = [float(made(each)) for each in (x, x.copy(), moved, swapped)]
+        assert sums[0] == sums[1]
+        assert len(set(sums)) == 3
+        assert all(0 <= each < 2**32 and each.is_integer() for each in sums)
 
 
 @pytest.mark.parametrize("jac", ["2-point", "3-point"])

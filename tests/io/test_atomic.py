@@ -112,6 +112,16 @@ def test_a_link_that_leads_to_itself_is_an_error(tmp_path):
     assert loop.is_symlink()
 
 
+def test_a_link_that_leads_to_nothing_is_not_followed(tmp_path):
+    link, target = tmp_path / "link", tmp_path / "elsewhere"
+    link.symlink_to(target)
+    for write in (require_writable, lambda path: write_text(path, "new")):
+        with pytest.raises(FileNotFoundError, match=r"elsewhere.*does not exist.*remove the link"):
+            write(link)
+    assert link.is_symlink()
+    assert not target.exists()
+
+
 def test_whether_a_file_can_be_written_is_known_before(tmp_path):
     path = tmp_path / "a.txt"
     require_writable(path)

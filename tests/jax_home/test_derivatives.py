@@ -111,3 +111,30 @@ HOST_RUNS = [
 def test_runs_on_the_host_point_to_solve(change, run):
     with pytest.raises(TypeError, match=r"use momentous\.jax\.solve there"):
         change(lambda a: jnp.sum(run(a)))(jnp.ones(2) if change is jax.vmap else 1.0)
+
+
+def quadratic_of(d, condition):
+    """The derivative of its solution by a factor of the right-hand side, and what it is."""
+    drawn = np.random.default_rng(d)
+    Q = np.linalg.qr(drawn.standard_normal((d, d)))[0]
+    A, b = (Q * np.logspace(0, np.log10(condition), d)) @ Q.T, drawn.standard_normal(d)
+    x = np.linalg.solve(A, b)
+
+    def solution(a):
+        return solve(lambda x, a: x @ (A @ x) / 2 - a * (b @ x), x, (a,), tol=1e3, method=METHOD).x
+
+    slope = jax.jit(jax.jacfwd(solution))(1.0)
+    jax.effects_barrier()
+    return slope, x
+
+
+@pytest.mark.parametrize(("d", "condition"), [(60, 1e7), (200, 1e10)])
+def test_they_are_right_for_ill_conditioned_hessians(d, condition):
+    slope, expected = quadratic_of(d, condition)
+    assert np.linalg.norm(slope - expected) <= 1e-5 * np.linalg.norm(expected)
+
+
+def test_beyond_500_variables_a_failure_is_said():
+    with pytest.warns(RuntimeWarning, match="of 501 variables is NaN: its Hessian is singular"):
+        slope, _ = quadratic_of(501, 1e14)
+    assert np.isnan(slope).all()

@@ -6,6 +6,7 @@ import doctest
 
 import numpy as np
 import pytest
+import scipy.optimize
 
 from momentous import Status
 
@@ -175,16 +176,51 @@ def test_solve_is_the_run_of_minimize_in_one_piece():
     short = solve(loss, START, method="ragd", tol=1e-4, max_evaluations=3, **given)
     assert not bool(short.success)
     assert short.message == "max evaluations"
+    short = solve(
+        loss, START, (jnp.array(2.0),), method="ragd", tol=1e-4, max_iterations=3, **given
+    )
+    by_host = minimize(loss, START, (jnp.array(2.0),), method="ragd", max_iterations=3, **given)
+    assert (short.message, int(short.nit)) == ("max iterations", 3)
+    assert (by_host.status.name, by_host.nit) == ("MAX_ITERATIONS", 3)
+    traced = jax.jit(lambda most: solve(loss, START, max_iterations=most).nit)
+    assert [int(traced(most)) for most in (0, 1, 2)] == [0, 1, 2]
+
+
+def test_a_solution_is_printed_with_its_status_by_name():
+    found = solve(loss, START, tol=1e-3)
+    lines = dict(line.strip().split(": ", 1) for line in str(found).splitlines())
+    assert (lines["success"], lines["status"]) == ("True", "CONVERGED")
+    assert lines["x"].startswith("{b: ")
+    assert int(lines["nit"]) == int(found.nit)
+    starts = {"w": jnp.ones((3, 2, 2)), "b": jnp.array([0.0, 1.0, 2.0])}
+    many = jax.vmap(lambda p, c: solve(loss, p, (c,), method="gd", tol=1e-2))
+    assert "status: 3 CONVERGED" in str(many(starts, jnp.array([1.0, 2.0, 3.0])))
+    assert "Solution(" in str(jax.eval_shape(lambda p: solve(loss, p), START))
+
+
+def test_bounds_of_a_tree_are_explained_where_they_are_not_like_it():
+    pairs = [(0.0, 1.0)] * 5
+    for bounds in (pairs, scipy.optimize.Bounds(0.0, 1.0), {"w": (0.0, 1.0)}):
+        for call in (solve, minimize):
+            with pytest.raises(ValueError, match=r"tree of 2 arrays.*'b': \(0, None\).*one leaf"):
+                call(loss, START, bounds=bounds)
+    found = minimize(loss, START, bounds={"w": (0.0, 1.0), "b": None}, tol=1e-3)
+    assert float(jnp.max(found.x["w"])) == 1.0
+    assert abs(float(found.x["b"]) - 1.0) < 1e-3
 
 
 def test_solve_names_what_it_cannot_do():
+    with pytest.raises(TypeError, match=r"key=3 must be a key of JAX"):
+        solve(loss, START, key=3)
+    with pytest.raises(ValueError, match=r"max_evaluations=1.5 must be a whole number >= 0"):
+        solve(loss, START, max_evaluations=1.5)
     with pytest.raises(TypeError, match="jin-agd has no compiled form"):
         solve(loss, START, method="jin-agd")
     with pytest.raises(TypeError, match=r"returned float32\[2\].*one real number"):
         solve(lambda x: x, jnp.ones(2))
     with pytest.raises(TypeError, match="instance already"):
         solve(loss, START, method=momentous.AdaRAGD(), growth=1.1)
-    with pytest.raises(TypeError, match=r"solve\(\) has no option 'maxiter'; did you mean"):
+    with pytest.raises(TypeError, match=r"'maxiter'; it is called max_iterations here"):
         solve(loss, START, maxiter=10)
     with pytest.raises(ValueError, match=r"tol=-1.0 must be a number >= 0"):
         solve(loss, START, tol=-1.0)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.lanes.test_many import OPTIONS, require_single_runs, rosenbrock, starts
 
-from momentous import Status, minimize_many
+from momentous import Status, minimize, minimize_many, testbed
 from momentous.lanes import few, many
 from momentous.methods.registry import rules
 
@@ -23,6 +23,39 @@ def test_few_problems_have_the_bits_of_single_runs(name: str) -> None:
     X, options = starts(4), {"method": name, "tol": 1e-3, "max_iterations": 300}
     options |= OPTIONS.get(name, {})
     require_single_runs(rosenbrock, X, minimize_many(rosenbrock, X, jac=True, **options), **options)
+
+
+ENDS: dict[str, dict[str, Any]] = {
+    "tolerance": {},
+    "iterations": {"max_iterations": 6},
+    "evaluations": {"max_evaluations": 17},
+    "bounds and evaluations": {"bounds": (-1.5, 1.2), "max_evaluations": 9},
+}
+
+
+@pytest.mark.parametrize("method", ["auto", "ada-ragd"])
+@pytest.mark.parametrize("end", ENDS)
+def test_counts_and_messages_are_those_of_single_runs(method: str, end: str) -> None:
+    statuses = set()
+    for make in (testbed.rosenbrock, testbed.powell, testbed.dixon_price, testbed.qing):
+        problem = make(4)
+        X = np.clip(problem.start * np.linspace(0.3, 1.0, 3)[:, None], -1.5, 1.2)
+        options = {"jac": True, "method": method, "max_iterations": 200} | ENDS[end]
+        fun = problem.value_and_gradient
+        result = minimize_many(fun, X, vectorized=False, exact=True, **options)
+        for x, lane in zip(X, result, strict=True):
+            single = minimize(fun, x, **options)
+            for name in ("nit", "status", "message", "fun", "restarts"):
+                assert lane[name] == single[name], name
+            np.testing.assert_array_equal(lane.x, single.x)
+            counted = lane.nfev, lane.njev
+            # Where a run of one problem is out of iterations it may ask again for what it has let
+            # go of.
+            asked_again = lane.status is Status.MAX_ITERATIONS and single.nfev - lane.nfev == 1
+            assert asked_again or counted == (single.nfev, single.njev)
+            statuses.add(lane.status)
+    if "evaluations" in end:
+        assert Status.MAX_EVALUATIONS in statuses
 
 
 def test_they_are_evaluated_together() -> None:

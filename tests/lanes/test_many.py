@@ -370,6 +370,32 @@ def test_a_resumed_batch_keeps_its_promises(tmp_path: Any) -> None:
             minimize_many(rosenbrock, other, jac=True, tol=1e-2, resume=path)
 
 
+@pytest.mark.parametrize("exact", [False, True])
+def test_a_resumed_batch_asks_every_problem_for_its_function(tmp_path: Any, exact: bool) -> None:
+    X, path, none, left = starts(20), tmp_path / "batch.npz", np.zeros(20), iter(range(34))
+
+    def fun(X: np.ndarray, value: np.ndarray, slope: np.ndarray) -> Any:
+        values, gradients = rosenbrock(X)
+        return values + value, gradients + slope[:, None]
+
+    def broken(*given: np.ndarray) -> Any:
+        if next(left, None) is None:
+            raise BrokenError
+        return fun(*given)
+
+    options: dict[str, Any] = {"jac": True, "exact": exact}
+    with pytest.raises(BrokenError) as caught:
+        minimize_many(broken, X, (none, none), checkpoint=path, **options)
+    found = caught.value.result
+    ended, running = np.flatnonzero(found.success)[-1], np.flatnonzero(~found.success)[-1]
+    for problem in (ended, running):
+        other = np.where(np.arange(20) == problem, 10.0, 0.0)
+        for args, what in ((other, none), "fun"), ((none, other), "the distance to .* gradient"):
+            with pytest.raises(CheckpointError, match=f"{what} of problem {problem} is"):
+                minimize_many(fun, X, args, resume=path, **options)
+    assert minimize_many(fun, X, (none, none), resume=path, **options).success.all()
+
+
 REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     (np.ones(3), {}, r"X0 has shape \(3,\).*X0\[None\]"),
     (np.ones((0, 3)), {}, "at least one start"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -253,6 +255,15 @@ def test_bad_weights_are_refused():
         Ratings(rows, cols, values, weights=weights[1:])
     with pytest.raises(ValueError, match="implicit loss is over all pairs"):
         problem(weighted("squared"), "implicit", ridge=1.0)
+
+
+@pytest.mark.parametrize("weights", [["a", "b"], [1j, 2.0], [[1.0], [1.0, 2.0]]])
+def test_weights_that_are_no_numbers_are_shown(weights):
+    shown = re.escape(f"={weights}") + " must be 2 numbers"
+    with pytest.raises(TypeError, match="^weights" + shown):
+        Ratings([0, 0], [0, 1], [1.0, 2.0], weights=weights)
+    with pytest.raises(TypeError, match="^sample_weight" + shown):
+        MatrixCompletion(rank=1).fit([["a", "x"], ["b", "y"]], [1.0, 2.0], sample_weight=weights)
 
 
 def test_weights_can_be_given_to_ratings_and_are_not_lost_in_files(tmp_path):

@@ -101,6 +101,31 @@ def test_the_theory_setting_says_how_probable_a_failure_is() -> None:
     assert "failure_probability" not in practical.numbers
 
 
+def test_a_promise_that_fails_with_probability_1_is_said_to_be_none() -> None:
+    problem = testbed.saddle(2, 2)
+    method = method_for(problem, setting="theory", failure_probability=0.5)
+    result = minimize(problem.value, problem.start, jac=problem.gradient, method=method, rng=1)
+    assert result.numbers["failure_probability"] == 1.0
+    assert "of the curvature nothing is promised" in result.message
+    assert "second-order" not in result.message
+
+
+@pytest.mark.parametrize("gap", [None, 1e3])
+def test_by_default_the_whole_run_fails_with_a_probability_of_a_hundredth_at_most(gap) -> None:
+    """With so many epochs as the proof allows; without a gap it is taken as L^3/rho^2."""
+    problem = testbed.saddle(2, 2)
+    L, rho = problem.gradient_lipschitz, problem.hessian_lipschitz
+    method = method_for(problem, setting="theory", gap=gap)
+    result = minimize(problem.value, problem.start, jac=problem.gradient, method=method, rng=1)
+    p, epochs = method.resolved(0.0, 4), len(result.trace.when("perturbed"))
+    chi = p.epoch_length * p.theta / 2
+    most = 663552 * chi**5 * math.sqrt(rho) * (gap or L**3 / rho**2) / EPS**1.5
+    zeta = result.numbers["failure_probability"] / epochs
+    assert zeta * most == pytest.approx(0.01, rel=0.1)
+    # Enough for a displacement to grow, by 2^chi per epoch, to B.
+    assert 2**chi >= 2 * 40 * chi / p.theta**3 / zeta
+
+
 def test_the_practical_setting_still_promises_eps() -> None:
     for problem in SADDLES.values():
         for eps in (1e-1, 1e-2, 1e-4):

@@ -11,6 +11,7 @@ from momentous import EventKind, Status, iterate, minimize, testbed
 from momentous.core.acceptance import within_limit
 from momentous.core.machine import NUMBERS, Host
 from momentous.core.oracle import Oracle, Sample
+from momentous.core.rule import Goal
 from momentous.core.sources import function_source
 from momentous.core.space import Space
 from momentous.methods.parameter_free import ParameterFreeAGD, UniversalHeavyBall
@@ -507,7 +508,12 @@ def test_values_that_contradict_the_gradient_end_the_run_before_the_step_vanishe
     result = run.finish()
     assert result.status is Status.NO_PROGRESS
     assert "2^20" in result.message
+    assert "rounding decides" not in result.message  # f should fall by more than that
     assert 2**20 * run.memory.confirmed < run.memory.lipschitz < math.inf
+    # At another point L is again what values have confirmed.
+    m, there = Host.of(run.oracle.space), Sample(waves.start, 0.0, waves.gradient(waves.start), 1.0)
+    moved = run.method.move(m, run.memory, there, Goal(0.0))
+    assert moved.lipschitz == run.memory.confirmed
 
 
 def test_a_ball_on_a_bowl_does_not_swing_for_ever():

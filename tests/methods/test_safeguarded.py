@@ -527,6 +527,52 @@ def test_two_methods_that_cannot_go_on_end_the_run_with_a_reason():
     assert "gradient" in result.message
 
 
+def test_where_the_guard_cannot_go_on_the_fast_method_does():
+    """It rests for some rounds before it gets on: the guard's end is not that of the run."""
+
+    def rest_then_walk(origin, here, count):
+        return Move(here.point.copy() if count < 200 else 0.5 * here.point)
+
+    method = Safeguarded(Scripted(rest_then_walk), Scripted(stop), shortest_round=6)
+    result = minimize(lambda x: (float(x @ x), 2 * x), np.ones(3), jac=True, method=method)
+    assert result.status is Status.CONVERGED, result.message
+
+
+def test_a_fast_method_that_rests_where_the_guard_cannot_go_on_ends_the_run():
+    """Its values scatter, so that they are not level, and none is lower."""
+
+    def scatter(origin, here, count):
+        return Move((1.5 + 0.1 * math.cos(count)) * origin.point)
+
+    method = Safeguarded(Scripted(scatter), Scripted(stop), shortest_round=6)
+    result = minimize(lambda x: (float(x @ x), 2 * x), np.ones(3), jac=True, method=method)
+    assert result.status is Status.NO_PROGRESS
+    assert "500 steps of scripted have brought nothing" in result.message
+    assert 500 <= result.nit < 600
+
+
+@pytest.mark.slow
+def test_a_narrow_valley_of_a_network_is_walked_to_its_end():
+    """A network of tanh with terms of 1e4 that cancel: values and gradients are noisy, gradient
+    steps are too short to move x, and L-BFGS goes on."""
+    rng = np.random.default_rng(77)
+    for shape in ((300, 40), 40, 300, (12, 12), 36):
+        rng.standard_normal(shape)
+    inputs = rng.standard_normal((200, 8))
+    targets, start = np.sin(inputs @ rng.standard_normal(8)), 0.5 * rng.standard_normal(100)
+
+    def fun(x):
+        a, c, e = x[:80].reshape(8, 10), x[80:90], x[90:]
+        h = np.tanh(inputs @ a + c)
+        r = h @ e - targets
+        slopes = np.outer(r, e) * (1 - h * h) / 200
+        gradient = np.concatenate([(inputs.T @ slopes).ravel(), slopes.sum(axis=0), h.T @ r / 200])
+        return r @ r / 400, gradient
+
+    result = minimize(fun, start, jac=True, tol=1e-5 * float(np.linalg.norm(fun(start)[1])))
+    assert result.success, result.message
+
+
 def test_bad_parameters_are_refused_by_name():
     with pytest.raises(TypeError, match=r"fast='lbfgs' must be a Rule, such as LBFGS\(\)"):
         Safeguarded("lbfgs")

@@ -431,3 +431,55 @@ def test_the_check_of_the_gradient_leaves_the_term_out(term):
     assert minimize(right, start, **options).success
     with pytest.raises(ValueError, match=r"entry \(1,\) is"):
         minimize(wrong, start, **options)
+
+
+class InPlace:
+    """L1 that writes into whatever it is given."""
+
+    def value(self, x):
+        return np.abs(x, out=x).sum()
+
+    def prox(self, x, step):
+        x -= np.clip(x, -step, step)
+        return x
+
+
+class OneBuffer:
+    """L1 that returns the same array again and again."""
+
+    value = L1().value
+
+    def __init__(self):
+        self.buffer = np.empty(6)
+
+    def prox(self, x, step):
+        np.copyto(self.buffer, L1().prox(x, step))
+        return self.buffer
+
+
+@pytest.mark.parametrize("term", [InPlace(), OneBuffer()], ids=["in place", "one buffer"])
+def test_a_prox_may_work_in_place_or_return_one_buffer(term):
+    def fun(x):
+        rest = x - np.arange(6.0)
+        return 0.5 * float(rest @ rest) + float(np.cos(x).sum()), rest - np.sin(x)
+
+    x0, wanted = np.full(6, 3.0), minimize(fun, np.full(6, 3.0), jac=True, penalty=L1())
+    found = minimize(fun, x0, jac=True, penalty=term)
+    many = minimize_many(fun, x0[None], jac=True, penalty=term, vectorized=False)[0]
+    for run in (found, many):
+        assert run.success
+        np.testing.assert_allclose(run.x, wanted.x, atol=1e-5)
+        assert (run.nit, run.nfev) == (wanted.nit, wanted.nfev)
+    assert certify(fun, found.x, jac=True, penalty=term, eps=1e-3).is_first_order
+    np.testing.assert_array_equal(x0, 3.0)
+    np.copyto(getattr(term, "buffer", x0), 0.0)  # it is still the user's own
+
+
+def test_a_prox_that_changes_its_shape_is_refused():
+    class Grows(OneBuffer):
+        def prox(self, x, step):
+            made = super().prox(x, step)
+            return made if step == 1.0 else np.append(made, 0.0)
+
+    with pytest.raises(ValueError, match=r"the prox of penalty=Grows returned shape \(7,\)"):
+        minimize(lambda x: (float(x @ x), 2 * x), np.full(6, 3.0), jac=True, penalty=Grows())

@@ -4,6 +4,7 @@ import copy
 import io
 import pickle
 import re
+import warnings
 
 import numpy as np
 import pytest
@@ -621,3 +622,39 @@ def test_parameters_on_a_gpu_on_two_devices_and_moved_from_one_to_the_other():
     optimizer.load_state_dict(torch.load(file, weights_only=True))
     optimizer.step(both)
     assert optimizer.progress.nit == 13
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("mini-batches", r"two answers at one point.*one fixed batch"),
+        ("clipped", r"not the gradient of the loss.*do not change gradients \(clip"),
+        ("right", None),
+    ],
+)
+def test_a_closure_that_is_no_function_is_noticed_in_the_first_steps(kind, words, seed):
+    """By steps along which the loss changes unlike the gradients say; a right one is not called
+    once more."""
+    torch.manual_seed(seed)
+    inputs = torch.randn(512, 8)
+    targets = torch.sin(inputs.sum(1, keepdim=True))
+    net = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
+    optimizer, calls = Optimizer(net.parameters()), []
+
+    def closure():
+        calls.append(1)
+        optimizer.zero_grad()
+        rows = torch.randint(512, (32,)) if kind == "mini-batches" else slice(None)
+        loss = 10 * (net(inputs[rows]) - targets[rows]).square().mean()
+        loss.backward()
+        if kind == "clipped":
+            torch.nn.utils.clip_grad_norm_(net.parameters(), 0.1)
+        return loss
+
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        for _ in range(20):
+            optimizer.step(closure)
+    assert [bool(re.search(words, str(each.message))) for each in found] == [True] * bool(words)
+    assert len(calls) == optimizer.progress.nfev  # looking closer is counted

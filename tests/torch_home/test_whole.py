@@ -166,6 +166,12 @@ def test_what_is_not_a_loss_or_has_no_parameters_is_refused():
     net = network()
     with pytest.raises(TypeError, match="loss must be a function without arguments"):
         minimize(net, loss_of(net)())
+    functional = torch.nn.functional.mse_loss
+    for loss, call in ((functional, "mse_loss"), (torch.nn.MSELoss(), r"MSELoss\(\)")):
+        with pytest.raises(
+            TypeError, match=rf"loss takes no arguments.*lambda: {call}\(net\(X\), y"
+        ):
+            minimize(net, loss)
     with pytest.raises(TypeError, match="parameters is a function; it must be a module"):
         minimize(loss_of(net), net)
     with pytest.raises(ValueError, match="no parameters to train"):

@@ -50,7 +50,7 @@ print(certify(misfit, fit.x, jac=True, eps=1e-4, bounds=box).message)
 # Error bars are those of the variables that no bound holds: ``hess_inv`` is what L-BFGS has learned
 # of the inverse Hessian.  It is checked here against the Hessian by differences of the gradient.
 
-bars = np.sqrt(np.diag(fit.hess_inv.todense()))
+bars = np.sqrt(np.diag(fit.hess_inv))
 inside = fit.active == 0
 steps = 1e-5 * np.eye(5)[inside]
 hessian = [(misfit(fit.x + h)[1] - misfit(fit.x - h)[1])[inside] / 2e-5 for h in steps]

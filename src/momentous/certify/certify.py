@@ -5,22 +5,32 @@ then the answer is certain; otherwise by a Krylov basis from a random start (Lan
 negative curvature that was found is certain, its absence up to a stated probability.
 """
 
-import dataclasses
 import enum
 import math
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from momentous.certify.curvature import RELATIVE, Goal, Hessian, lanczos, whole_matrix
+from momentous.certify.curvature import (
+    MARGIN,
+    NEGLIGIBLE,
+    RELATIVE,
+    ROUNDS,
+    SAMPLES,
+    Goal,
+    Hessian,
+    find_scales,
+    lanczos,
+    whole_matrix,
+)
 from momentous.certify.face import Face, face_in_box, face_of_term
-from momentous.core.admission import Fun, starting_point
+from momentous.core.admission import Fun, seed_of, starting_point
 from momentous.core.box import read_bounds
 from momentous.core.machine import has_kinks
-from momentous.core.method import DEFAULT_TOLERANCE
+from momentous.core.method import DEFAULT_TOLERANCE, is_number
+from momentous.core.oracle import Oracle, Sample
 from momentous.core.penalties import TERMS, add_penalty
 from momentous.core.result import in_lines
 from momentous.core.rounded import at_least, at_most
@@ -40,9 +50,9 @@ class Verdict(enum.StrEnum):
 
     NOT_STATIONARY = "not stationary"  # |grad f(x)| > eps; the curvature was not looked at
     FIRST_ORDER = "first-order"  # |grad f(x)| <= eps; the curvature is not settled
-    SECOND_ORDER = "second-order"  # ... and no eigenvalue of the Hessian is below -tau
+    SECOND_ORDER = "second-order"  # ... and no eigenvalue of the Hessian is below -tau, or negative
     SADDLE = "saddle"  # ... but one of them is: a saddle or a maximum
-    NOT_CERTIFIABLE = "not certifiable"  # ... but the Hessian products are too inaccurate to tell
+    NOT_CERTIFIABLE = "not certifiable"  # ... but Hessian products are too inaccurate for that tau
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -55,10 +65,12 @@ class Certificate:
         What x is; in words too, with the numbers and, where there is one, the remedy.
     grad_norm, eps, curvature_tolerance
         The norm of the gradient at x, what it may be, and tau: eigenvalues from -tau on are fine.
+        Where no tau was given it is what the error of one that is not clearly positive may be.
     smallest_eigenvalue, eigenvalue_error
         t, that of the Hessian; with Lanczos, which stops as soon as it can decide, the smallest
         Ritz value: an upper bound.  NaN if the Hessian was not looked at, infinite if x has no
-        entries.  The error is an estimate of what inaccurate Hessian products did to it.
+        entries.  The error is an estimate of what inaccurate Hessian products did to it.  Where
+        only scaled variables show the sign, t is the curvature along ``direction``, an upper bound.
     lower_bound
         No eigenvalue is below this, within the error estimate; with Lanczos that holds with
         probability at least ``1 - failure_probability``.
@@ -219,9 +231,7 @@ def certify(
     rho : float, optional
         Lipschitz constant of the Hessian, ``tau = sqrt(eps rho)``.
     curvature : float, optional
-        tau itself, in place of ``rho``.  With neither, tau is a thousandth of the largest absolute
-        eigenvalue (or Ritz value); with a ``penalty`` that bends, of what ``fun`` alone makes of a
-        random unit vector, which takes one product more.
+        tau itself, in place of ``rho``.  With neither, the sign decides (see Notes).
     hessp : callable, optional
         ``hessp(x, v, *args) -> array``, exact Hessian-vector products; by default differences of
         gradients.
@@ -230,7 +240,8 @@ def certify(
     max_products : int, optional
         Hessian-vector products allowed, 0 for a look at the gradient only.  By default all that the
         whole matrix takes, or about 300 with Lanczos, which keeps a vector like x for each.
-        Some check the others: one of ``hessp``, up to 3 with ``rho``, up to 20 otherwise.
+        Some check the others: one of ``hessp``, up to 3 with ``rho``, up to 24 otherwise; and up to
+        16 find scales for Lanczos, where no tau is given.
     gradient_lipschitz : float, optional
         L, a bound on the absolute eigenvalues: it may save products.
     step : float, optional
@@ -244,7 +255,8 @@ def certify(
         Bounds of x, as for `minimize`.  First order then means that x - P(x - grad f(x)) is small,
         P the projection onto the box, and second order is that of the free variables, with those
         at bounds held, where all multipliers are above eps: `Certificate.weakly_active` names the
-        others.  No gradient is taken outside.
+        others.  A variable that is near a bound to which f falls, but not at it, is not held by it:
+        then the verdict is ``FIRST_ORDER`` at best.  No gradient is taken outside.
     penalty : optional
         A simple term h that is added to ``fun``, as for `minimize`.  First order then means that
         x - prox(x - grad f(x), 1) is small, and second order is that of f + h along what h leaves
@@ -263,6 +275,14 @@ def certify(
     covers all j at once, so the process may stop as soon as it can decide.  The length of the
     spectrum is bounded in the same way, from the Ritz values at both ends.
 
+    *Without tau* the sign decides.  D H D, D diagonal and positive, has as many negative
+    eigenvalues as H, and is not dominated by a variable in other units: D is such that all rows
+    have the same size [3]_ (for Lanczos: by products with random vectors [4]_), or 1 where these
+    differ by little.  The point is a saddle if the smallest eigenvalue is below zero by 4 times its
+    error, and of second order if it is not below zero by more than its error, and then by no more
+    than 1e-6 of the largest (1e-3 with Lanczos, ``sqrt(u)`` in low precision).  Else the curvature
+    is not resolved, and the verdict is ``FIRST_ORDER``.
+
     *Products.*  With ``rho`` the error of a product is at most ``rho h / 2`` before rounding.
     Where that does for tau, forward differences: one gradient, ``h = 2 sqrt(u) (1 + |x|)`` with the
     unit roundoff u.  Otherwise central differences, two gradients: ``h = u^(1/3) (1 + |x|)``, and
@@ -271,16 +291,17 @@ def certify(
     (projected) matrix.
 
     Without ``rho`` nothing tells how far from x the function bends, least of all ``|x|``.  So
-    products with one random vector are compared for up to five lengths from h down to ``32 u (1 +
-    |x|)``, and h is the longest that the shorter ones agree with.  In place of the bound stands
-    twice what a shorter step changes beyond noise (which is measured): along the random vector,
-    along the eigenvector, where a tenth of h is tried too, and, where the whole matrix is formed,
-    along what it makes of the random vector otherwise than its products were.  That takes up to 20
-    products.  It is an estimate, not a bound: what f does within less than ``32 u (1 + |x|)``, or
-    what changes a product by less than its noise at so short a step, escapes it.
+    products with one vector are compared for up to six lengths from h down to ``32 u (1 + |x|)``,
+    and h is the longest that the shorter ones agree with.  For the whole matrix that is done along
+    each variable, x being what it moves, which takes four products or, where they differ, up to
+    eight; with Lanczos along a random vector.  In place of the bound stands twice what a shorter
+    step changes beyond noise (which is measured): there, along the eigenvector and, where the whole
+    matrix is formed, along a random vector, and what of that the matrix does not explain.  It is an
+    estimate, not a bound: what f does within less than ``32 u (1 + |x|)``, or what changes a
+    product by less than its noise at so short a step, escapes it.
 
-    If the error exceeds a quarter of tau and of the eigenvalue, or rounding a 16th of h, the
-    verdict is ``NOT_CERTIFIABLE``.
+    With a tau: if the error exceeds a quarter of tau and of the eigenvalue, or rounding a 16th of
+    h, the verdict is ``NOT_CERTIFIABLE``.
 
     References
     ----------
@@ -288,6 +309,10 @@ def certify(
        polylogarithmic factor in the O(eps^(-7/4)) complexity", J. Mach. Learn. Res. 24 (2023).
     .. [2] J. Kuczynski and H. Wozniakowski, "Estimating the largest eigenvalue by the power and
        Lanczos algorithms with a random start", SIAM J. Matrix Anal. Appl. 13 (1992), 1094-1122.
+    .. [3] D. Ruiz, "A scaling algorithm to equilibrate both rows and columns norms in matrices",
+       Rutherford Appleton Laboratory, RAL-TR-2001-034 (2001).
+    .. [4] A. M. Bradley and W. Murray, "Matrix-free approximate equilibration", arXiv:1110.2805
+       (2011).
 
     Examples
     --------
@@ -311,7 +336,7 @@ def certify(
             f"rho={rho!r} and curvature={curvature!r} are both given, but curvature stands in place"
             " of sqrt(eps*rho): give one of them"
         )
-    if not 0.0 < failure_probability < 1.0:
+    if not (is_number(failure_probability) and 0.0 < failure_probability < 1.0):
         raise ValueError(f"failure_probability={failure_probability!r} must be between 0 and 1")
     if not (
         max_products is None or (isinstance(max_products, int | np.integer) and max_products >= 0)
@@ -326,11 +351,16 @@ def certify(
         )
     layout = layout_of(ranks)
     with layout.announced():
-        x = layout.start(x)
+        x = layout.given(
+            x, eps=eps, rho=rho, curvature=curvature, failure_probability=failure_probability,
+            max_products=max_products, gradient_lipschitz=gradient_lipschitz, step=step,
+        )  # fmt: skip
         space = layout.space(x)
         if penalty is not None:
             bounds = add_penalty(penalty, bounds, space, x)
         space.box = read_bounds(bounds, space)
+        if space.box is not None:
+            space.box.set_tolerance(float(eps))
         if not math.isfinite(space.norm(x)):
             raise ValueError(
                 f"x is not finite (its norm is {space.norm(x)}); certify a finite point"
@@ -346,25 +376,42 @@ def certify(
         eps = float(eps)
         tau = curvature if rho is None else math.sqrt(eps * rho)
 
-        def certificate(verdict: Verdict, words: str, **numbers: Any) -> Certificate:
+        def certificate(
+            verdict: Verdict, words: str, numbers: JsonObject | None = None
+        ) -> Certificate:
+            known: JsonObject = {"curvature_tolerance": math.nan if tau is None else tau}
             norm, relation = sample.grad_norm, "<=" if sample.grad_norm <= eps else ">"
-            size = "|grad f(x)|" if space.box is None else "|x - P(x - grad f(x))|"
-            size = size if space.penalty is None else "|x - prox(x - grad f(x), 1)|"
+            size = "|grad f(x)|"
+            if space.box is not None:
+                size = "|x - P(x - grad f(x))|"
+                if space.box.unit is not None:
+                    size = "|x - P(x - t grad f(x))|/t"
+                    words += "; t is the width between narrow bounds, and 1 elsewhere"
+                if note := space.box.narrow(space, x, sample.gradient, eps):
+                    words += f"; eps = {note}"
+            elif space.penalty is not None:
+                size = "|x - prox(x - grad f(x), 1)|"
+                if not space.penalty.has_unit_step(x):
+                    size = "|x - prox(x - t grad f(x), t)|/t"
+                    words += "; t is below 1, since the set is small, or the weight above 1"
             return Certificate(
                 verdict=verdict,
                 penalty=None if space.penalty is None else penalty,
                 message=f"{size} = {norm:.3g} {relation} eps = {eps:.3g}; {words}",
                 grad_norm=norm,
                 eps=eps,
-                curvature_tolerance=math.nan if tau is None else tau,
                 nfev=oracle.nfev,
                 njev=oracle.njev,
-                **numbers,
+                **(known | (numbers or {})),
             )
 
         if sample.grad_norm > eps:
             words = "x is not stationary, and its curvature was not looked at"
             return certificate(Verdict.NOT_STATIONARY, words)
+        asked = _Question(
+            rho, tau, failure_probability, max_products, gradient_lipschitz, step, seed_of(rng)
+        )
+        given = layout.products(hessp, space), _tuple(args)
         if has_kinks(space):
             find = face_in_box if space.penalty is None else face_of_term
             face = find(oracle, sample, eps)
@@ -374,121 +421,208 @@ def certify(
                     " at: give one of these where h is one"
                 )
                 return certificate(Verdict.FIRST_ORDER, words)
-            given, of_f = (layout.products(hessp, space), _tuple(args)), None
-            if tau is None and max_products != 0:
-                of_f = face.tolerance(*given, _seed(rng))
-            on_face = certify(
-                face.value, face.point, jac=face.gradient, eps=sys.float_info.max,
-                curvature=of_f if tau is None else tau,
-                hessp=face.products(*given), failure_probability=failure_probability,
-                max_products=max_products, gradient_lipschitz=gradient_lipschitz,
-                step=face.step(step), rng=rng,
-            )  # fmt: skip
-            return _on_face(on_face, face, certificate, of_f is not None)
-        d = space.dimension
-        if d == 0:
-            ends = {
-                "smallest_eigenvalue": math.inf,
-                "eigenvalue_error": 0.0,
-                "lower_bound": math.inf,
-            }
-            return certificate(Verdict.SECOND_ORDER, "x has no entries", **ends)
+            return _on_face(face, face.products(*given), asked, certificate)
+        return certificate(*_examine(oracle, sample, *given, asked))
 
-        hessian = Hessian(oracle, sample, layout.products(hessp, space), _tuple(args), step)
-        whole = d + hessian.check_products(rho, dense=True)
-        checks = hessian.check_products(rho, dense=False)
-        if max_products is None:
-            max_products = whole if d <= DENSE else STEPS + checks
-        dense = d <= DENSE and whole <= max_products
-        steps = d if dense else min(d, int(max_products) - checks)
-        if steps < 1:
-            words = (
-                f"its curvature is unknown, since max_products={max_products} allows no look at "
-            )
-            words += f"it: {checks} check the others, so it takes {checks + 1} at least"
-            return certificate(Verdict.FIRST_ORDER, words)
-        q = space.normal(_seed(rng))
-        q = q * (1.0 / space.norm(q))
-        hessian.choose_step(rho, tau, steps, q)
-        goal = Goal(tau, d, failure_probability, gradient_lipschitz or math.inf)
-        basis, G, beta = whole_matrix(hessian) if dense else lanczos(hessian, q, steps, goal)
 
-        ritz, vectors = np.linalg.eigh((G + G.T) / 2.0)
-        t = float(ritz[0])
-        w = sum((float(s) * q for s, q in zip(vectors[:, 0], basis, strict=True)), 0.0 * x)
-        downhill = -1.0 if space.inner(sample.gradient, w) > 0.0 else 1.0
-        w = space.xp.asarray(
-            w * (downhill / space.norm(w))
-        )  # NumPy has made a number of a 0-d array
+@dataclass(frozen=True)
+class _Question:
+    """What is to be shown of a Hessian, and with what."""
+
+    rho: float | None
+    tau: float | None
+    failure_probability: float
+    max_products: int | None
+    gradient_lipschitz: float | None
+    step: float | None
+    seed: int
+
+
+def _examine(
+    oracle: Oracle,
+    sample: Sample,
+    hessp: AnyFunction | None,
+    args: tuple[object, ...],
+    asked: _Question,
+    room: Array | None = None,
+) -> tuple[Verdict, str, JsonObject]:
+    """The verdict on the Hessian at a stationary point, in words and numbers too."""
+    space, rho, max_products = oracle.space, asked.rho, asked.max_products
+    d, without_tau = space.dimension, asked.tau is None
+    if d == 0:
+        ends = {"smallest_eigenvalue": math.inf, "eigenvalue_error": 0.0, "lower_bound": math.inf}
+        return Verdict.SECOND_ORDER, "x has no entries", ends
+
+    hessian = Hessian(oracle, sample, hessp, args, asked.step, room)
+    is_measured = rho is None and hessp is None  # what products are worth
+    whole = hessian.check_products(rho, dense=True) + (0 if is_measured else d)
+    checks = hessian.check_products(rho, dense=False) + (ROUNDS * SAMPLES if without_tau else 0)
+    if max_products is None:
+        max_products = whole if d <= DENSE else STEPS + checks
+    dense = d <= DENSE and whole <= max_products
+    steps = d if dense else min(d, int(max_products) - checks)
+    if steps < 1:
+        words = f"its curvature is unknown, since max_products={max_products} allows no look at "
+        words += f"it: {checks} check the others, so it takes {checks + 1} at least"
+        return Verdict.FIRST_ORDER, words, {}
+    q = space.normal(asked.seed)
+    q = q * (1.0 / space.norm(q))
+    negligible = max(NEGLIGIBLE, math.sqrt(space.rounding)) if dense else RELATIVE
+    L = asked.gradient_lipschitz or math.inf
+    goal = Goal(asked.tau, d, asked.failure_probability, L, negligible)
+    H, lost = None, math.inf  # the Hessian itself, where it is whole, and its error
+    if not dense:
+        if without_tau:
+            find_scales(hessian, asked.seed)
+        hessian.choose_step(rho, asked.tau, steps, q)
+        basis, G, beta = lanczos(hessian, q, steps, goal)
+    else:
+        if not is_measured:
+            hessian.choose_step(rho, asked.tau, steps, q)
+        found = whole_matrix(hessian, is_measured, without_tau, q)
+        basis, G, beta = found.basis, found.matrix, 0.0
+        H, lost = G / found.scales / found.scales[:, None], found.error
+        lost += float(np.linalg.norm(H - H.T, 2)) / 2.0
+
+    ritz, vectors = np.linalg.eigh((G + G.T) / 2.0)
+    t, along = float(ritz[0]), vectors[:, 0]
+    plain: tuple[float, float] | None = None  # the smallest eigenvalue of H, and its error
+    if H is not None and hessian.scales is not None:
+        values, vectors = np.linalg.eigh((H + H.T) / 2.0)
+        lost += 8.0 * space.rounding * float(np.max(np.abs(values)))
+        plain = float(values[0]), lost
+        if plain[0] + MARGIN * lost < 0.0:  # a direction for x, rather than for scaled variables
+            along = vectors[:, 0] / found.scales
+    w = sum((float(s) * q for s, q in zip(along, basis, strict=True)), 0.0 * q)
+    downhill = -1.0 if space.inner(sample.gradient, hessian.scaled(w)) > 0.0 else 1.0
+    w = space.xp.asarray(w * (downhill / space.norm(w)))  # NumPy has made a number of a 0-d array
+    if dense and is_measured:
+        Hw = hessian.compare(G, w)
+        apart = 0.0
+    else:
         Hw = hessian.checked(w)
-        error = hessian.error(ritz) + float(np.linalg.norm(G - G.T, 2)) / 2.0
-        error += abs(space.inner(w, Hw) - t)
-        miss = 0.0 if dense else goal.miss(ritz, beta, error)
-        tau, lower = goal.tolerance(ritz), max(t - error - miss, -goal.L)
-        numbers: JsonObject = {
-            "smallest_eigenvalue": t,
-            "eigenvalue_error": error,
-            "lower_bound": lower,
-            "residual": space.norm(Hw - t * w),
-            "products": hessian.products,
-        }
-        found = (
-            "eigenvalue of the Hessian" if dense else f"Ritz value of {len(basis)} Lanczos steps"
-        )
-        found = f"the smallest {found} is {t:.6g} with an estimated error of {at_most(error, 1)}"
-        default = f" (by default {RELATIVE:g} of the largest; rho= or curvature= sets another)"
-        limit = f"-tau = {at_least(-tau)}" + (default if goal.tau is None else "")
-        if error > max(tau, abs(t)) / 4.0:
-            words = f"{found}, which must be below tau/4 to compare with {limit}; {hessian.remedy}"
-            return certificate(Verdict.NOT_CERTIFIABLE, words, **numbers)
-        if t + error < -tau:
-            limit = limit.replace(at_least(-tau), at_most(-tau), 1)
-            words = (
-                f"x is a saddle or a maximum: {found}, below {limit}; over a short step s along "
-            )
-            words += f"`direction` f falls by about {-t / 2.0:.3g} s^2 (see `escape`)"
-            return certificate(Verdict.SADDLE, words, direction=w, **numbers)
-        if lower >= -tau:
-            p = 0.0 if dense else failure_probability
-            chance = "" if dense else f" (but for a probability of {p:g})"
-            words = (
-                f"{found}, and none is below {at_least(lower)}{chance}, so none is below {limit}"
-            )
-            return certificate(Verdict.SECOND_ORDER, words, probability=p, **numbers)
-        more = None if dense else goal.steps_needed(ritz, error)
-        words = f"{found}, too close to {limit} to tell which is smaller"
-        if more is not None:
-            words = f"{found}, but smaller ones, below {limit}, are not ruled out yet; "
-            words += f"max_products={more + checks} should do, with memory for as many vectors"
-        return certificate(Verdict.FIRST_ORDER, words, **numbers)
+        apart = abs(space.inner(w, Hw) - t)
+    error = hessian.error(ritz) + float(np.linalg.norm(G - G.T, 2)) / 2.0 + apart
+    lower = t - error - (0.0 if dense else goal.miss(ritz, beta, error))
+    lower = lower if hessian.scales is not None else max(lower, -goal.L)
+    tau = goal.tolerance(ritz)
+    numbers: JsonObject = {
+        "smallest_eigenvalue": t,
+        "eigenvalue_error": error,
+        "lower_bound": lower,
+        "residual": space.norm(Hw - t * w),
+        "products": hessian.products,
+        "curvature_tolerance": tau,
+    }
+    direction = w
+    is_saddle = goal.is_saddle(t, error)
+    is_minimum = not is_saddle and goal.is_minimum(t, error, lower, ritz)
+    more = None if dense else goal.steps_needed(ritz, error)
+    noun = "eigenvalue of the Hessian" if dense else f"Ritz value of {len(basis)} Lanczos steps"
+    if hessian.scales is not None:
+        direction = _in_units_of_x(hessian, w, Hw, plain, is_saddle, numbers)
+        t_x, error_x = plain or (0.0, math.inf)
+        if (is_saddle and t_x + MARGIN * error_x < 0.0) or (is_minimum and t_x > error_x):
+            t, error, lower = t_x, error_x, numbers["lower_bound"]  # as clear without scales
+        else:
+            # Only ratios are known of scales.
+            largest = float(np.max(np.abs(ritz))) or 1.0
+            t, error, lower, tau = (each / largest for each in (t, error, lower, tau))
+            noun = f"{noun} in scaled variables, where it has the same sign and the largest is 1,"
+    words = f"the smallest {noun} is {t:.6g} with an estimated error of {at_most(error, 1)}"
+    fall = -numbers["smallest_eigenvalue"] / 2.0
+    down = f"over a short step s along `direction` f falls by about {fall:.3g} s^2 (see `escape`)"
+    p = 0.0 if dense else asked.failure_probability
+    chance = "" if dense else f" (but for a probability of {p:g})"
+    none = f"none is below {at_least(lower)}{chance}"
+    enough = more and f"max_products={more + checks} should do, with memory for as many vectors"
+
+    if without_tau:
+        if is_saddle:
+            words = f"x is a saddle or a maximum: {words}, so it is below zero; {down}"
+            return Verdict.SADDLE, words, numbers | {"direction": direction}
+        if is_minimum:
+            small = f", which is within {negligible:g} of the largest" if lower < 0.0 else ""
+            words = f"{words}, and {none}{small}"
+            return Verdict.SECOND_ORDER, words, numbers | {"probability": p}
+        words = f"the curvature is not resolved: {words}"
+        if error > tau:
+            words += f"; {hessian.remedy}"
+        elif t < -error:
+            words += f", and what is negative by less than {MARGIN:g} times its error may be 0"
+        elif enough:
+            words += f", but smaller ones are not ruled out yet; {enough}"
+        return Verdict.FIRST_ORDER, words, numbers
+    limit = f"-tau = {at_least(-tau)}"
+    if error > max(tau, abs(t)) / 4.0:
+        words = f"{words}, which must be below tau/4 to compare with {limit}; {hessian.remedy}"
+        return Verdict.NOT_CERTIFIABLE, words, numbers
+    if is_saddle:
+        words = f"x is a saddle or a maximum: {words}, below -tau = {at_most(-tau)}; {down}"
+        return Verdict.SADDLE, words, numbers | {"direction": direction}
+    if is_minimum:
+        words = f"{words}, and {none}, so none is below {limit}"
+        return Verdict.SECOND_ORDER, words, numbers | {"probability": p}
+    if enough:
+        words = f"{words}, but smaller ones, below {limit}, are not ruled out yet; {enough}"
+        return Verdict.FIRST_ORDER, words, numbers
+    return Verdict.FIRST_ORDER, f"{words}, too close to {limit} to tell which is smaller", numbers
+
+
+def _in_units_of_x(
+    hessian: Hessian,
+    w: Array,
+    product: Array,
+    plain: tuple[float, float] | None,
+    is_saddle: bool,
+    numbers: JsonObject,
+) -> Array:
+    """The direction of w, a unit vector of scaled variables with its product; and the numbers of H
+    in place of those of D H D, of which ``plain`` has the smallest eigenvalue and its error.
+
+    The curvature along a direction bounds the smallest eigenvalue of H from above.  From below the
+    numbers of D H D do (Ostrowski): they are those of H times something from min D^2 to max D^2.
+    """
+    space, scales = hessian.space, hessian.scales
+    moved = hessian.scaled(w)
+    size = space.norm(moved)
+    direction = space.xp.asarray(moved * (1.0 / size))
+    sizes, lower = space.whole(scales).astype(float), numbers["lower_bound"]
+    lower /= float(np.min(sizes) if lower < 0.0 else np.max(sizes)) ** 2
+    along = space.inner(w, product) / size**2
+    t, error = along, numbers["eigenvalue_error"] / size**2
+    if plain is not None:
+        lower = max(lower, plain[0] - plain[1])
+        if not is_saddle or plain[0] + MARGIN * plain[1] < 0.0:
+            t, error = plain
+    image = space.each(_over, product, scales) * (1.0 / size)
+    numbers |= {
+        "smallest_eigenvalue": t,
+        "eigenvalue_error": error,
+        "lower_bound": lower,
+        "residual": space.norm(image - along * direction),
+    }
+    return direction
+
+
+def _over(xp: Any, a: Array, b: Array) -> Array:
+    return a / b
 
 
 def _on_face(
-    found: Certificate, face: Face, certificate: Callable[..., Certificate], has_probed: bool
+    face: Face, hessp: AnyFunction | None, asked: _Question, certificate: Callable[..., Certificate]
 ) -> Certificate:
-    """What was found of what is free, as a certificate of the point."""
-    words = found.message.split("; ", 1)[1].replace("the Hessian", face.noun)
-    if has_probed:
-        words += f" (tau: by default {RELATIVE:g} of what fun makes of a random vector)"
-    if not face.free.size:
-        words = "no variable is free"
-    names = (
-        "smallest_eigenvalue", "eigenvalue_error", "lower_bound", "probability", "residual",
-        "products",
-    )  # fmt: skip
-    numbers = {name: getattr(found, name) for name in names}
-    numbers["products"] += has_probed
-    if found.direction is not None:
-        numbers["direction"] = face.spread(found.direction)
+    """The certificate of a point where something is held, from what is left free."""
+    oracle = Oracle(function_source(face.value, face.gradient, (), Space(face.point)))
+    sample = oracle.gradient(face.point)
+    verdict, words, numbers = _examine(oracle, sample, hessp, (), asked, face.room)
+    words = words.replace("the Hessian", face.noun) if face.free.size else "no variable is free"
+    if "direction" in numbers:
+        numbers["direction"] = face.spread(numbers["direction"])
     face.report(numbers, numbers.get("direction"))
-    verdict = found.verdict
-    if face.weak and verdict is Verdict.SECOND_ORDER:
+    if face.is_open and verdict is Verdict.SECOND_ORDER:
         verdict = Verdict.FIRST_ORDER  # f may fall from what is held
-    return dataclasses.replace(
-        certificate(verdict, f"{words}; {face.words()}", **numbers),
-        curvature_tolerance=found.curvature_tolerance,
-        weakly_active=face.weak,
-    )
+    return certificate(verdict, f"{words}; {face.words()}", numbers | {"weakly_active": face.weak})
 
 
 def _require_inside(x: Array, space: Space) -> None:
@@ -507,14 +641,10 @@ def _require_inside(x: Array, space: Space) -> None:
         raise ValueError(f"x lies outside of the bounds, by {apart:.3g}: certify a point within")
 
 
-def _seed(rng: int | np.random.Generator | None) -> int:
-    return int(rng.integers(2**63)) if isinstance(rng, np.random.Generator) else rng or 0
-
-
 def _check_positive(**arguments: float | None) -> None:
     for name, value in arguments.items():
-        if value is not None and not 0.0 < value < math.inf:
-            raise ValueError(f"{name}={value} must be a positive number")
+        if value is not None and not (is_number(value) and 0.0 < value < math.inf):
+            raise ValueError(f"{name}={value!r:.200} must be a positive number")
 
 
 def _tuple(args: object) -> tuple[object, ...]:

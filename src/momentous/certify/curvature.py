@@ -2,28 +2,42 @@
 
 import math
 from dataclasses import dataclass
+from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from momentous.core.admission import Admission
 from momentous.core.oracle import Oracle, Sample
-from momentous.core.space import Array, set_writable
-from momentous.io.types import AnyFunction
+from momentous.core.space import Array, set_writable, to_numpy
+from momentous.io.types import AnyFunction, Unchecked
 
 Matrix = NDArray[np.float64]
 
-RELATIVE = 1e-3  # tau by default, as a fraction of the largest absolute Ritz value ...
-SETTLED = 10  # ... which this many Lanczos steps must have looked for
+# Without tau, an eigenvalue of the size of its error is taken for 0 where the error is no more than
+# this fraction of the largest: of the whole matrix ...
+NEGLIGIBLE = 1e-6
+RELATIVE = 1e-3  # ... and by Lanczos, whose number of products goes with the root of its inverse
+MARGIN = 4.0  # what is below zero by so many times its error is below zero
+SETTLED = 10  # this many Lanczos steps must have looked for the largest eigenvalue
+SPREAD = 10.0  # variables whose scales differ by no more are left as they are
+ROUNDS, SAMPLES = 4, 4  # of products with random vectors that find scales of many variables
 LOST = 1 / 16  # no product is worth anything if rounding may take more than this of a step
 # Step lengths that are tried differ by no more than this factor.  What f does within w of x is seen
 # by the steps that are shorter than w, and is accurate to (h/w)^2.
 RATIO = 200.0
+TENTH = 10.0
+ALIKE = 0.25  # products by the longest and the shortest step, which rounding leaves a digit or two
+CLOSE = 1e-4  # products that agree to this fraction need none in between
 NOISE = 4.0  # products that differ by so many times their noise differ by more than noise
 
 
 class Hessian:
-    """Products with the Hessian at x, exact or by differences, and what they are worth."""
+    """Products with the Hessian at x, exact or by differences, and what they are worth.
+
+    Once there are scales D (`rescale`) they are products with D H D: x = D z, and steps and vectors
+    are those of z.
+    """
 
     def __init__(
         self,
@@ -32,18 +46,49 @@ class Hessian:
         hessp: AnyFunction | None,
         args: tuple[object, ...],
         step: float | None,
+        room: Array | None = None,
     ):
         self.oracle, self.space, self.sample = oracle, oracle.space, sample
         self.hessp, self.args, self.given_step = hessp, args, step
+        self.room = room  # how far each variable may go, where there are bounds
         self._admission = Admission(self.space)
-        self.scale = 1.0 + self.space.norm(sample.point)
-        self.step = step or self.space.rounding ** (1.0 / 3.0) * self.scale
         self.forward = False
         self.truncation = 0.0  # a bound on it, or 0 where it is only measured
         self.change = 0.0  # with another step: what the error of a product is, by all that was seen
         self.noise = 0.0  # of differences of gradients, where that was measured
-        self._probe: tuple[Array, list[Array | None], list[float]] | None = None
+        self.shortest_used = math.inf  # of steps of their own along unit vectors
         self.products = 0
+        self.scales: Array | None = None
+        self._set_step()
+
+    def _set_step(self) -> None:
+        self.scale = 1.0 + self.space.norm(self._in_scales(self.sample.point))
+        usual = self.given_step or self.space.rounding ** (1.0 / 3.0) * self.scale
+        # Some are along a random vector with entries of about 1, of which the largest counts.
+        largest = max(4.0, 1.0 + 1.5 * math.sqrt(2.0 * math.log(max(2, self.space.size))))
+        ones = self.space.xp.ones_like(self.sample.point)
+        self.step = self.within(ones, largest * usual) / largest
+
+    def rescale(self, scales: Array) -> None:
+        """From here on products are those with D H D."""
+        self.scales = scales
+        self._set_step()
+
+    def _in_scales(self, x: Array) -> Array:
+        return x if self.scales is None else x / self.scales
+
+    def scaled(self, v: Array) -> Array:
+        """D v."""
+        return v if self.scales is None else self.scales * v
+
+    def within(self, v: Array, h: float) -> float:
+        """The step h along v, or one that keeps x +- h v within its bounds."""
+        if self.room is None:
+            return h
+        sizes = np.abs(to_numpy(self.scaled(v)).reshape(-1))
+        moves = sizes > 0.0
+        room = to_numpy(self.room).reshape(-1)[moves] / sizes[moves]
+        return min(h, float(np.min(room, initial=math.inf)) * (1.0 - 8.0 * self.space.rounding))
 
     def check_products(self, rho: float | None, dense: bool) -> int:
         """How many products check others, at most: those of `choose_step`, of `checked` for the
@@ -52,8 +97,9 @@ class Hessian:
             return 1
         if rho is not None:
             return 2 if dense else 3
-        shorter = len(self.shorter_steps)
-        return 3 * shorter + 8 if dense else 2 * shorter + 5
+        shorter = len(self.shorter_steps) + dense
+        # A unit vector takes a product for the whole matrix, and is counted there.
+        return (self.space.dimension + 3) * (shorter + 2) if dense else 2 * shorter + 5
 
     def choose_step(self, rho: float | None, tau: float | None, columns: int, q: Array) -> None:
         """With rho: a step whose error does for tau; forward differences, at half the cost, if the
@@ -82,39 +128,66 @@ class Hessian:
         if self.hessp is not None:
             self.products += 1
             set_writable(v, False)
-            given = self.hessp(self.sample.point, v, *self.args)
-            product = self._admission.admit(given, "hessp")
+            given = self.hessp(self.sample.point, self.scaled(v), *self.args)
+            product = self.scaled(self._admission.admit(given, "hessp"))
             if not math.isfinite(self.space.norm(product)):
                 raise ValueError("hessp returned values that are not finite; check it at x")
             return product
         product = self._difference(v, self.step)
         if product is None:
-            raise ValueError(
-                f"the gradient is not finite within {2.0 * self.step:.3g} of x; "
-                "pass hessp= or a smaller step="
-            )
+            self.refuse(self.step)
         return product
+
+    def refuse(self, h: float) -> NoReturn:
+        raise ValueError(
+            f"the gradient is not finite within {2.0 * h:.3g} of x; pass hessp= or a smaller step="
+        )
 
     def _difference(self, v: Array, h: float) -> Array | None:
         """H v by a step h v; None where the gradient is not finite."""
         self.products += 1
         set_writable(v, False)
-        x = self.sample.point
-        behind = self.sample if self.forward else self.oracle.gradient(x - h * v)
+        x, h, move = self.sample.point, self.within(v, h), self.scaled(v)
+        behind = self.sample if self.forward else self.oracle.gradient(x - h * move)
         before = behind.gradient
-        ahead = self.oracle.gradient(x + h * v)
+        ahead = self.oracle.gradient(x + h * move)
         if not (behind.has_finite_gradient and ahead.has_finite_gradient):
             return None
-        return (ahead.gradient - before) * ((1.0 if self.forward else 0.5) / h)
+        return self.scaled((ahead.gradient - before) * ((1.0 if self.forward else 0.5) / h))
 
     @property
     def shorter_steps(self) -> list[float]:
-        """Down to the shortest of which rounding takes half of `LOST`."""
-        shortest = 2.0 * self.space.rounding * self.scale / LOST
-        if self.truncation or self.hessp is not None or shortest >= self.step:
+        return [] if self.truncation or self.hessp is not None else self._shorter(self.step)
+
+    def _shorter(self, h: float, scale: float | None = None) -> list[float]:
+        """Steps down to the shortest of which rounding takes half of `LOST`."""
+        shortest = 2.0 * self.space.rounding * (scale or self.scale) / LOST
+        if shortest >= h:
             return []
-        count = math.ceil(math.log(self.step / shortest) / math.log(RATIO))
-        return [self.step * (shortest / self.step) ** (k / count) for k in range(1, count + 1)]
+        count = math.ceil(math.log(h / shortest) / math.log(RATIO))
+        return [h * (shortest / h) ** (k / count) for k in range(1, count + 1)]
+
+    def ladder(self, v: Array, whole: bool = True) -> "Ladder":
+        """Products with v by ever shorter steps, down to what rounding leaves of the entries of x
+        that v moves.  Unless ``whole``, without those in the middle where the others agree."""
+        x = self._in_scales(self.sample.point)
+        scale = 1.0 + self.space.norm(self.space.each(_where_moved, x, v))
+        h = self.given_step or self.space.rounding ** (1.0 / 3.0) * scale
+        h = self.within(v, h)
+        # A tenth shows 99 parts in 100 of an error that goes with h^2, with little noise.
+        steps = [h, h / TENTH, *self._shorter(h / TENTH, scale)] if self._shorter(h, scale) else [h]
+
+        def measure(h: float) -> Matrix | None:
+            product = self._difference(v, h)
+            return None if product is None else self.space.whole(product).astype(float)
+
+        last = 2.0 * steps[-1] if len(steps) > 1 else steps[0] / 2.0
+        chosen = steps if whole or len(steps) < 4 else [steps[0], steps[1], steps[-1]]
+        found = Ladder(chosen, [measure(h) for h in chosen], last, measure(last), scale)
+        if chosen is not steps and not found.agrees():
+            middle = [measure(h) for h in steps[2:-1]]
+            found.steps, found.products[2:-1] = steps, middle
+        return found
 
     def _find_step(self, v: Array) -> None:
         """The longest step that shorter ones agree with, along a random v.
@@ -141,7 +214,6 @@ class Hessian:
         if self.given_step is None:
             best = min(range(len(errors)), key=errors.__getitem__)
         self.step, self.change = steps[best], errors[best]
-        self._probe = v, products[best:], steps[best:]
 
     def _noise(self, size: float, h: float, spread: float) -> float:
         """What products differ by through noise, times h: rounding of x, and of gradients, from two
@@ -155,33 +227,39 @@ class Hessian:
         return math.sqrt(self.space.distance_squared(a, b))
 
     def _error(self, changes: list[float], steps: list[float], noise: float | None = None) -> float:
-        """The error of a product by the first of these steps, from its changes by all of them:
-        twice what shows above the noise, and the noise.
+        return error_of_steps(changes, steps, self.noise if noise is None else noise)
 
-        Twice, since a shorter step shows only the difference of both errors, and may have half of
-        the longer one's itself.
-        """
-        noise = self.noise if noise is None else noise
-        seen = [2.0 * c for c, h in zip(changes, steps, strict=True) if not c <= noise / h]
-        return max(noise / steps[0], *seen) if seen else noise / steps[0]
-
-    def compare(self, G: Matrix) -> None:
-        """See what the whole matrix makes of the random vector whose products are known.
-
-        A direction along which f bends within less than the step shows in the difference, or is the
-        difference, if noise hides it: so that is looked along, too.
-        """
-        if self._probe is None:
-            return
-        v, products, steps = self._probe
-        made = self.space.part(G @ self.space.whole(v))
-        error = self._error([self._apart(made, product) for product in products], steps)
-        self.change = max(self.change, error)
-        if products[-1] is not None:
-            apart = products[-1] - made
-            size = self.space.norm(apart)
-            if size > 0.0:
-                self.checked(apart * (1.0 / size))
+    def compare(self, G: Matrix, v: Array, shortest: bool = False) -> Array:
+        """See how far products with v are from what the matrix makes of it, above their noise: all
+        of the vector, or along v, which has less noise.  What is returned is the best product, or
+        that of the shortest step."""
+        space, u = self.space, self.space.rounding
+        ladder, along = self.ladder(v), space.whole(v).astype(float)
+        made, size = (G + G.T) @ along / 2.0, float(np.linalg.norm(along))
+        # Rounding moves x by some vector, of which the matrix makes as much as of any other; along
+        # v that is its product with G v.
+        lost = NOISE * u * ladder.scale
+        noise = ladder.noise(u) + lost * float(np.linalg.norm(G, 2)) * size
+        noise_along = lost * float(np.linalg.norm(made)) + noise / math.sqrt(along.size)
+        spread = abs(float(np.sum(ladder.spread() * along))) / size
+        if math.isfinite(spread):
+            noise_along = lost * float(np.linalg.norm(made)) + NOISE * ladder.last * spread
+        # A longer step than those behind the matrix may well show another curvature.
+        for h, product in zip(ladder.steps, ladder.products, strict=True):
+            if h > self.shortest_used and h > ladder.steps[-1]:
+                continue
+            if product is None:
+                self.change = math.inf
+                continue
+            apart = product - made
+            far, near = float(np.linalg.norm(apart)), abs(float(apart @ along)) / size
+            if not far <= noise / h:
+                self.change = max(self.change, 2.0 * far)
+            if not near <= noise_along / h:
+                self.change = max(self.change, 2.0 * near)
+        best, _ = ladder.best(u, np.ones(along.size), given=False)
+        best = ladder.products[-1] if shortest else best
+        return space.part(np.full(along.size, math.inf) if best is None else best)
 
     def checked(self, v: Array) -> Array:
         """H v, |v| = 1, having measured what another step does to it.
@@ -230,6 +308,77 @@ class Hessian:
         return f"pass hessp=, a step= other than {self.step:.2g}, more precise x, or a larger tau"
 
 
+def _where_moved(xp: Unchecked, x: Array, v: Array) -> Array:
+    return xp.where(v != 0.0, x, 0.0 * x)
+
+
+def error_of_steps(changes: list[float], steps: list[float], noise: float) -> float:
+    """The error of a product by the first of these steps, from its changes by all of them: twice
+    what shows above the noise, and the noise.
+
+    Twice, since a shorter step shows only the difference of both errors, and may have half of the
+    longer one's itself.
+    """
+    seen = [2.0 * c for c, h in zip(changes, steps, strict=True) if not c <= noise / h]
+    return max(noise / steps[0], *seen) if seen else noise / steps[0]
+
+
+@dataclass
+class Ladder:
+    """Products with one vector by ever shorter steps, None where the gradient is not finite."""
+
+    steps: list[float]
+    products: list[Matrix | None]
+    last: float  # a step of about the length of the shortest, ...
+    again: Matrix | None  # ... and its product: both differ by noise
+    scale: float  # 1 + |what v moves of x|
+
+    def spread(self) -> Matrix:
+        short = self.products[-1]
+        if short is None or self.again is None:
+            return np.full(1, math.inf)
+        return short - self.again
+
+    def noise(self, rounding: float, weights: Matrix | float = 1.0) -> float:
+        """What products differ by through noise, times the step."""
+        sizes = [float(np.linalg.norm(weights * p)) for p in self.products if p is not None]
+        spread = float(np.linalg.norm(weights * self.spread()))
+        spread = self.last * spread if math.isfinite(spread) else 0.0
+        return NOISE * (rounding * self.scale * max(sizes, default=0.0) + spread)
+
+    def agrees(self) -> bool:
+        """Do the longest step, the next one and the shortest agree, entry by entry?"""
+        a, b, c = self.products
+        if a is None or b is None or c is None or self.again is None:
+            return False
+        noise = NOISE * self.last * abs(self.spread()) + LOST * self.steps[-1] * abs(a)
+        near = abs(a - b) <= noise / self.steps[1] + CLOSE * abs(a)
+        far = abs(a - c) <= noise / self.steps[-1] + ALIKE * abs(a)  # of few digits
+        return bool(np.all(near & far))
+
+    def best(self, rounding: float, weights: Matrix, given: bool) -> tuple[Matrix | None, int]:
+        """The product by the longest step that the shorter ones agree with, and its place."""
+        if given:
+            return self.products[0], 0
+        errors = [self.error(k, rounding, weights) for k in range(len(self.steps))]
+        k = min(range(len(errors)), key=errors.__getitem__)
+        return self.products[k], k
+
+    def error(self, k: int, rounding: float, weights: Matrix) -> float:
+        """Of the k-th product, in the norm with these weights."""
+        product = self.products[k]
+        if product is None or rounding * self.scale > LOST * self.steps[k]:
+            return math.inf
+        changes = [
+            math.inf if other is None else float(np.linalg.norm(weights * (product - other)))
+            for other in self.products[k:]
+        ]
+        noise = self.noise(rounding, weights)
+        # An error that goes with the square of the step shows in the next one, if not below noise.
+        shown = noise / self.steps[min(k + 1, len(self.steps) - 1)]
+        return max(shown, error_of_steps(changes, self.steps[k:], noise))
+
+
 @dataclass(frozen=True)
 class Goal:
     """What is to be shown, and how far Ritz values go towards it."""
@@ -239,8 +388,20 @@ class Goal:
     failure_probability: float
     L: float
 
+    negligible: float = RELATIVE
+
     def tolerance(self, ritz: Matrix) -> float:
-        return RELATIVE * float(np.max(np.abs(ritz))) if self.tau is None else self.tau
+        return self.negligible * float(np.max(np.abs(ritz))) if self.tau is None else self.tau
+
+    def is_saddle(self, t: float, error: float) -> bool:
+        """Is an eigenvalue below -tau; or, without tau, below zero by a clear margin?"""
+        if self.tau is None:
+            return t + MARGIN * error < 0.0
+        return t + error < -self.tau
+
+    def is_minimum(self, t: float, error: float, lower: float, ritz: Matrix) -> bool:
+        """Is none below -tau; without tau, nor below zero by more than the error?"""
+        return lower >= -self.tolerance(ritz) and (self.tau is not None or t >= -error)
 
     @property
     def share(self) -> float:
@@ -264,9 +425,10 @@ class Goal:
         return min(delta * length, (beta + error) / self.share)
 
     def decided(self, ritz: Matrix, beta: float, error: float) -> bool:
-        t, tau = float(ritz[0]), self.tolerance(ritz)
-        above = max(t - error - self.miss(ritz, beta, error), -self.L) >= -tau
-        return (above or t + error < -tau) and (self.tau is not None or ritz.size >= SETTLED)
+        t = float(ritz[0])
+        lower = max(t - error - self.miss(ritz, beta, error), -self.L)
+        decided = self.is_minimum(t, error, lower, ritz) or self.is_saddle(t, error)
+        return decided and (self.tau is not None or ritz.size >= SETTLED)
 
     def steps_needed(self, ritz: Matrix, error: float) -> int | None:
         """Steps that should show the second order, if nothing much changes; None if none can."""
@@ -278,15 +440,112 @@ class Goal:
         return min(math.ceil(steps), self.size)
 
 
-def whole_matrix(hessian: Hessian) -> tuple[list[Array], Matrix, float]:
-    """All unit vectors, and what the Hessian makes of them, column by column."""
+@dataclass
+class Whole:
+    """A whole matrix of products, D H D, with the error of H and that of D H D."""
+
+    basis: list[Array]
+    matrix: Matrix
+    scales: Matrix  # D, or ones
+    error: float  # of H, where it is not that of its products alone
+
+
+def whole_matrix(hessian: Hessian, is_measured: bool, is_scaled: bool, q: Array) -> Whole:
+    """All unit vectors, and what the Hessian makes of them, column by column.
+
+    Where differences are known to be nothing beforehand, each variable has steps of its own: their
+    lengths, and the scales D, are those of x.  With scales to be found, D is such that the largest
+    entry of each row of D H D is about 1.
+    """
+    space, u = hessian.space, hessian.space.rounding
+    d = space.dimension
+    basis, ones = [space.part(unit) for unit in np.eye(d)], np.ones(d)
+    if not is_measured:
+        H = np.stack([space.whole(hessian(unit)) for unit in basis], axis=1).astype(float)
+        scales = equilibrated(H) if is_scaled else ones
+        if np.any(scales != 1.0):
+            hessian.rescale(space.part(scales))
+        return Whole(basis, scales[:, None] * H * scales, scales, 0.0)
+    ladders = [hessian.ladder(unit, whole=False) for unit in basis]
+    given = hessian.given_step is not None
+
+    def columns(weights: Matrix) -> tuple[Matrix, list[int]]:
+        """H by the best steps in the norm with these weights."""
+        found = [each.best(u, weights, given) for each in ladders]
+        for each, (product, _) in zip(ladders, found, strict=True):
+            if product is None:
+                hessian.refuse(each.steps[0])
+        return np.stack([p for p, _ in found if p is not None], axis=1), [k for _, k in found]
+
+    def error(chosen: list[int], weights: Matrix) -> float:
+        """Of D H D, D the weights, in the norm of Frobenius."""
+        pairs = zip(ladders, chosen, weights, strict=True)
+        return math.hypot(*(w * each.error(k, u, weights) for each, k, w in pairs))
+
+    scales = ones
+    H, chosen = columns(ones)
+    for _ in range(ROUNDS if is_scaled else 0):  # the best steps depend on the scales
+        scales = equilibrated(H)
+        H, chosen = columns(scales)
+    if np.any(scales != 1.0):
+        hessian.rescale(space.part(scales))
+    G = scales[:, None] * H * scales
+    hessian.change = error(chosen, scales)
+    pairs = zip(ladders, chosen, scales, strict=True)
+    hessian.shortest_used = min(each.steps[k] / scale for each, k, scale in pairs)
+    # What a direction along which f bends within less than the steps makes of a random vector is
+    # seen there, or along the difference, if noise hides it.
+    v = q * math.sqrt(d)
+    short = hessian.compare(G, v, shortest=True)
+    apart = space.whole(short) - (G + G.T) @ space.whole(v) / 2.0
+    if 0.0 < (size := float(np.linalg.norm(apart))) < math.inf:
+        hessian.compare(G, space.part(apart / size))
+    return Whole(basis, G, scales, error(chosen, ones))
+
+
+def equilibrated(H: Matrix) -> Matrix:
+    """D, positive, such that each row of D H D has entries of about 1 at most: the method of Ruiz
+    (2001), which keeps symmetry.  Ones where their sizes differ by little.
+
+    D H D has as many negative eigenvalues as H, and hides none of them behind one variable in
+    other units.
+    """
+    G = np.abs(H + H.T) / 2.0
+    scales = np.ones(len(G))
+    for _ in range(50):
+        largest = G.max(axis=0)
+        factors = np.where(largest > 0.0, largest, 1.0) ** -0.5
+        G = factors[:, None] * G * factors
+        scales *= factors
+    rows = G.max(axis=0) > 0.0
+    if not np.all(np.isfinite(scales)) or scales[rows].max(initial=0.0) <= SPREAD * scales[
+        rows
+    ].min(initial=math.inf):
+        return np.ones(len(G))
+    middle = math.exp(float(np.median(np.log(scales[rows]))))
+    return np.where(rows, scales / middle, 1.0)
+
+
+def find_scales(hessian: Hessian, seed: int) -> None:
+    """Rescale many variables by what the Hessian makes of random vectors: the square of an entry of
+    a product is in the mean that of the norm of its row (Bradley and Murray, 2011)."""
     space = hessian.space
-    G = np.eye(space.dimension)
-    basis = [space.part(unit) for unit in np.eye(space.dimension)]
-    for j, unit in enumerate(basis):
-        G[:, j] = space.whole(hessian(unit))
-    hessian.compare(G)
-    return basis, G, 0.0
+    scales = np.ones(space.size)
+    for k in range(ROUNDS):
+        squares = np.zeros(space.size)
+        for n in range(SAMPLES):
+            v = space.normal(seed, 1 + k * SAMPLES + n)
+            product = hessian(v * (math.sqrt(space.dimension) / space.norm(v)))
+            squares += to_numpy(product).reshape(-1).astype(float) ** 2
+        rows = (squares > 0.0) & np.isfinite(squares)
+        logs = np.where(rows, np.log(np.where(rows, squares, 1.0)) / 4.0, 0.0)
+        count, total = space.totals([float(rows.sum()), float(logs.sum())])
+        factors = np.where(rows, np.exp(total / max(count, 1.0) - logs), 1.0)
+        apart = (factors > SPREAD) | (factors < 1.0 / SPREAD)
+        if not space.totals([float(apart.sum())])[0]:
+            return
+        scales *= factors
+        hessian.rescale(space.from_numpy(scales.reshape(space.shape)))
 
 
 def lanczos(

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 
 import numpy as np
 
-from momentous.certify.curvature import RELATIVE, Hessian
 from momentous.core.admission import Admission
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.penalties import L1, Ball, GroupL2, Simplex, as_weight
-from momentous.core.sources import function_source
 from momentous.core.space import Array, Space, to_numpy
 from momentous.io.types import AnyArray, AnyFunction, JsonObject, Matrix
 
+ROUNDINGS = 8.0  # of a bound: x is at it
 CLOSE = 10.0  # a group of so many eps has a direction that is not known to better than a tenth
 
 
@@ -26,18 +24,20 @@ class Face:
     is free is then at right angles to it, by a reflection that takes the normal to an entry.
 
     What holds does so weakly if its multiplier is at most eps: then f may fall along it, which the
-    curvature on the face does not show.
+    curvature on the face does not show.  And what is only near the place where it would be held, by
+    no more than eps, is held here too, but f falls on the way there.
     """
 
     noun = "the Hessian of the free variables"
     nothing, holds = "no variable is at a bound", "{} of {} variables are at bounds"
     strictly = "each fixed or with a multiplier above eps (strict complementarity)"
     weakly = "have multipliers of at most eps: whether f falls from there into the box is not told"
+    nearly = "within eps of a bound to which f falls, but not at it: go on from P(x - grad f(x))"
     bend: Callable[[Array], Array] | None = None  # the Hessian of what is beside f
 
     def __init__(
         self, oracle: Oracle, sample: Sample, held: Array, weak: Array, room: Array,
-        normals: Matrix | None = None,
+        normals: Matrix | None = None, near: Array = False,
     ):  # fmt: skip
         space, x = oracle.space, sample.point
         xp, device = space.xp, space.device
@@ -51,6 +51,8 @@ class Face:
         self.free = np.flatnonzero(~gone)
         weak = np.broadcast_to(to_numpy(weak), space.shape).reshape(-1)
         self.weak = tuple(np.flatnonzero(weak).tolist())
+        near = np.broadcast_to(to_numpy(near), space.shape).reshape(-1)
+        self.near = tuple(np.flatnonzero(near).tolist())
         places = np.full(space.size, self.free.size)
         places[self.free] = np.arange(self.free.size)
         self._take = xp.asarray(self.free, device=device)
@@ -60,8 +62,10 @@ class Face:
             # Its size tells how long a step must be to show above rounding: that of x.
             self.point = self.point + space.norm(x) / math.sqrt(self.free.size)
         self._rest = x - self.spread(self.point)
-        free_room = np.broadcast_to(to_numpy(room), space.shape).reshape(-1)[~self.held]
-        self.room = float(free_room.min(initial=math.inf))
+        room = np.broadcast_to(to_numpy(room), space.shape).reshape(-1)
+        if self._mirrors is not None:  # a direction that is free moves several entries
+            room = np.full(room.shape, room[~self.held].min(initial=math.inf))
+        self.room = Space(self.point).from_numpy(room[self.free])
 
     def _reflected(self, a: Array) -> Array:
         xp, mirrors = self.space.xp, self._mirrors
@@ -103,32 +107,6 @@ class Face:
 
         return product
 
-    def step(self, wanted: float | None) -> float | None:
-        """A length of difference steps that stay inside, where the one wanted may not."""
-        usual = self.space.rounding ** (1 / 3) * (1.0 + self.space.norm(self.sample.point))
-        # Some are along a random vector with entries of about 1, of which the largest counts.
-        largest = 1.0 + 1.5 * math.sqrt(2.0 * math.log(max(2, self.free.size)))
-        inside = self.room / max(4.0, largest)
-        return wanted if (wanted or usual) <= inside else inside
-
-    def tolerance(
-        self, hessp: AnyFunction | None, args: tuple[object, ...], seed: int
-    ) -> float | None:
-        """What tau is to be by default, None: as for any function.  Where h bends it is by f alone,
-        as one random vector shows it: the norm of a small group bends by so much that a thousandth
-        of it would be more than f has."""
-        if self.bend is None or not self.free.size:
-            return None
-        space = Space(self.point)
-        oracle = Oracle(
-            function_source(self.value, functools.partial(Face.gradient, self), (), space)
-        )
-        of_f = Face.products(self, hessp, args)
-        q = space.normal(seed)
-        hessian = Hessian(oracle, Sample(self.point), of_f, (), self.step(None))
-        size = space.norm(hessian(q * (1.0 / space.norm(q))))
-        return RELATIVE * size if size > 0.0 else None
-
     def report(self, found: JsonObject, direction: Array | None) -> None:
         """What a certificate says of what is held."""
         space, sample = self.space, self.sample
@@ -141,15 +119,27 @@ class Face:
             longest = float(np.min(room[moves] / sizes[moves], initial=math.inf))
             found["longest_step"] = longest * (1.0 - 8.0 * space.rounding)  # none leaves the box
 
+    @property
+    def is_open(self) -> bool:
+        """May f fall from what is held?"""
+        return bool(self.weak or self.near)
+
     def words(self) -> str:
         """What is held, for a message."""
-        if not (self.held.any() or self.weak):
+        if not (self.held.any() or self.weak or self.near):
             return self.nothing
-        held = self.holds.format(int(self.held.sum()), self.held.size)
-        if not self.weak:
+        held = self.holds.format(int(self.held.sum()) - len(self.near), self.held.size)
+        if not self.is_open:
             return f"{held}, {self.strictly}"
-        first = ", ".join(map(str, self.weak[:5])) + (", ..." if len(self.weak) > 5 else "")
-        return f"{held}, and those at flat indices {first} {self.weakly}"
+        if self.weak:
+            held += f", and those at flat indices {_first(self.weak)} {self.weakly}"
+        if self.near:
+            held += f"; flat indices {_first(self.near)} are {self.nearly}"
+        return held
+
+
+def _first(indices: tuple[int, ...]) -> str:
+    return ", ".join(map(str, indices[:5])) + (", ..." if len(indices) > 5 else "")
 
 
 def _mirrors(normals: Matrix) -> tuple[Matrix, AnyArray]:
@@ -166,14 +156,20 @@ def _mirrors(normals: Matrix) -> tuple[Matrix, AnyArray]:
 
 
 def face_in_box(oracle: Oracle, sample: Sample, eps: float) -> Face:
-    """A variable is held if it is at a bound, or if the gradient moves it there: if it is at a
-    bound in P(x - g)."""
+    """A variable is held if it is at a bound, but for rounding.  One that the gradient moves there
+    within eps is near: f falls on that way, and has another gradient there."""
     space, box = oracle.space, oracle.space.box
     x, g = sample.point, sample.gradient
-    moved = box.clip(space, space.combination(x, -1.0, g))
-    held = (box.sides(space, x, g) != 0) | (box.sides(space, moved, g) != 0)
-    weak = held & (space.xp.abs(g) <= eps) & (box.lower < box.upper)
-    return Face(oracle, sample, held, weak, box.room(space, x))
+    xp, moved = space.xp, box.target(space, x, g)
+    sizes = xp.where(g > 0.0, xp.abs(box.lower), xp.abs(box.upper))
+    at = (box.sides(space, x, g) != 0) | (
+        (box.sides(space, moved, g) != 0)
+        & (xp.abs(x - moved) <= ROUNDINGS * space.rounding * sizes)
+    )
+    near = (box.sides(space, moved, g) != 0) & ~at
+    weak = (at | near) & (xp.abs(g) <= eps) & (box.lower < box.upper)
+    room = box.room(space, x)
+    return Face(oracle, sample, at | near, weak, room, near=near & ~weak)
 
 
 class TermFace(Face):
@@ -187,6 +183,9 @@ class TermFace(Face):
     nothing, holds = "h holds nothing", "h holds {} of {} entries at 0"
     strictly = "each by more than eps (strict complementarity)"
     weakly = "by no more than eps: whether f + h falls where they move is not told"
+    nearly = (
+        "within eps of 0, to which f + h falls, but not at it: go on from prox(x - grad f(x), 1)"
+    )
     said: str | None = None
 
     def words(self) -> str:
@@ -220,8 +219,7 @@ def face_of_term(oracle: Oracle, sample: Sample, eps: float) -> Face | None:
     if find is None:
         return None
     x, g = sample.point, sample.gradient
-    end = space.penalty.prox(space, space.combination(x, -1.0, g), 1.0)
-    return find(oracle, sample, eps, end)
+    return find(oracle, sample, eps, space.penalty.target(space, x, g))
 
 
 def _of_l1(oracle: Oracle, sample: Sample, eps: float, end: Array) -> Face:
@@ -230,7 +228,7 @@ def _of_l1(oracle: Oracle, sample: Sample, eps: float, end: Array) -> Face:
     weight = as_weight(x, oracle.space.penalty.term.weight)
     held = ((x == 0) | (end == 0)) & (weight > 0)
     weak = held & (weight - xp.abs(sample.gradient) <= eps)
-    return TermFace(oracle, sample, held, weak, math.inf)
+    return TermFace(oracle, sample, held, weak, math.inf, near=held & (x != 0) & ~weak)
 
 
 def _of_groups(oracle: Oracle, sample: Sample, eps: float, end: Array) -> Face:
@@ -246,10 +244,11 @@ def _of_groups(oracle: Oracle, sample: Sample, eps: float, end: Array) -> Face:
     held = ((norms <= CLOSE * eps) | ~stays) & (weight > 0)
     weak = held & ((weight - term._norms(sample.gradient) <= eps) | ((norms > 0) & stays))
     ones = xp.ones_like(x)
-    face = TermFace(
-        oracle, sample, ones * term._spread(x, xp.astype(held, x.dtype)) != 0,
-        ones * term._spread(x, xp.astype(weak, x.dtype)) != 0, math.inf,
-    )  # fmt: skip
+    held, weak, near = (
+        ones * term._spread(x, xp.astype(each, x.dtype)) != 0
+        for each in (held, weak, held & (norms > 0) & ~weak)
+    )
+    face = TermFace(oracle, sample, held, weak, math.inf, near=near)
     face.holds = f"h holds {{}} of {{}} entries at 0, or within {CLOSE:g} eps of it"
     one = xp.ones_like(norms)
     size = xp.where(norms > 0, norms, one)
@@ -266,11 +265,13 @@ def _of_simplex(oracle: Oracle, sample: Sample, eps: float, end: Array) -> Face:
     """Entries at 0; and those of a row that are not have a given sum."""
     x, g = to_numpy(sample.point), to_numpy(sample.gradient)
     free = (x > 0) & (to_numpy(end) > 0)
+    rounding = ROUNDINGS * oracle.space.rounding * np.max(x, axis=-1, keepdims=True, initial=0.0)
     count = np.maximum(free.sum(axis=-1, keepdims=True), 1)
     over = g - np.where(free, g, 0.0).sum(axis=-1, keepdims=True) / count
     fixed = not np.any(to_numpy(oracle.space.penalty.term.total))
     weak = ~free & (over <= eps) & (not fixed)
-    return TermFace(oracle, sample, ~free, weak, x, free.astype(float))
+    near = ~free & (x > rounding) & ~weak
+    return TermFace(oracle, sample, ~free, weak, x, free.astype(float), near)
 
 
 def _of_ball(oracle: Oracle, sample: Sample, eps: float, end: Array) -> Face:
@@ -278,16 +279,23 @@ def _of_ball(oracle: Oracle, sample: Sample, eps: float, end: Array) -> Face:
     space: Space = oracle.space
     x, radius = sample.point, float(space.penalty.term.radius)
     size, over = space.norm(x), space.norm(space.combination(x, -1.0, sample.gradient)) - radius
-    on_sphere = over > 0.0 or size >= radius * (1.0 - 8.0 * space.rounding)
+    touches = size >= radius * (1.0 - ROUNDINGS * space.rounding)
+    on_sphere = over > 0.0 or touches
     normals = to_numpy(x).astype(float).reshape(1, -1) if on_sphere else None
-    weak = on_sphere and radius > 0.0 and (over <= eps or radius <= CLOSE * eps)
+    weak = on_sphere and radius > 0.0 and over <= eps
     room = math.inf if on_sphere else (radius - size) / math.sqrt(max(1, space.size))
-    face = TermFace(oracle, sample, radius == 0.0, weak, room, normals)
+    near = on_sphere and not touches and not weak
+    face = TermFace(oracle, sample, radius == 0.0, weak, room, normals, near)
     face.said = "x lies within the ball"
     if weak:
         face.said = (
             "x lies on the sphere, held there by no more than a few eps: whether f falls towards "
             "the inside is not told"
+        )
+    elif near:
+        face.said = (
+            "x lies within eps of the sphere, to which f falls, but not on it: go on from "
+            "prox(x - grad f(x), 1)"
         )
     elif on_sphere:
         face.said = "x lies on the sphere, held there by more than eps (strict complementarity)"

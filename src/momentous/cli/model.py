@@ -97,15 +97,29 @@ def predict(
 @click.argument("users", metavar="USER...", nargs=-1, required=True)
 @click.option("-n", "count", type=click.IntRange(1), default=10, help="Number of items per user.")
 @click.option("--include-seen", is_flag=True, help="Recommend items that the user has rated, too.")
+@click.option(
+    "--unknown",
+    type=click.Choice(["mean", "error"]),
+    default="mean",
+    help="Answer for users that the model does not know: mean is what all like.",
+)
 @device()
 @as_json
 def recommend(
-    model: Path, users: tuple[str, ...], count: int, include_seen: bool, device: str, as_json: bool
+    model: Path,
+    users: tuple[str, ...],
+    count: int,
+    include_seen: bool,
+    unknown: Literal["mean", "error"],
+    device: str,
+    as_json: bool,
 ) -> None:
     """Recommend the best items to each USER."""
     from momentous.lowrank.tasks import recommend_items
 
-    found = recommend_items(model, users, count, exclude_seen=not include_seen, device=device)
+    found = recommend_items(
+        model, users, count, exclude_seen=not include_seen, unknown=unknown, device=device
+    )
     show_lists(found, as_json=as_json)
 
 

@@ -34,7 +34,7 @@ POSITIVE = click.FloatRange(0, min_open=True)
 
 
 FileOptions = dict[str, Any]  # what `reading` collects
-FILE_OPTIONS = ("columns", "format", "delimiter", "decimal", "skip_bad", "sql")
+FILE_OPTIONS = ("columns", "format", "delimiter", "decimal", "missing", "skip_bad", "sql")
 Completion = Callable[[click.Context, click.Parameter, str], list[str]]
 
 
@@ -160,22 +160,23 @@ def _click_type(allowed: Allowed) -> Any:
 # --- ratings --------------------------------------------------------------------------------------
 
 
-def columns_option(names: str) -> Decorator:
-    """``--columns`` with as many names or numbers as there are in ``names``."""
-    count = names.count(",") + 1
+def columns_option(*choices: str, more: str = "") -> Decorator:
+    """``--columns`` with as many names or numbers as there are in one of the choices."""
+    counts = [one.count(",") + 1 for one in choices]
 
     def checked(_: click.Context, __: click.Parameter, given: str | None) -> list[str | int] | None:
         if given is None:
             return None
         parts = [part.strip() for part in given.split(",")]
-        if len(set(parts)) != count or len(parts) != count:
+        if len(set(parts)) != len(parts) or len(parts) not in counts:
             raise click.BadParameter(
-                f"{given!r} must be {count} different names or numbers, as in {names.lower()}"
+                f"{given!r} must be {' or '.join(map(str, counts))} different names or numbers, as "
+                f"in {choices[0].lower()}"
             )
         return [int(part) if part.isdigit() else part for part in parts]
 
-    help = "Columns to read, by name or counted from 0."
-    return click.option("--columns", metavar=names, callback=checked, help=help)
+    help = "Columns to read, by name or counted from 0." + more
+    return click.option("--columns", metavar=choices[0], callback=checked, help=help)
 
 
 def reading(command: AnyFunction) -> AnyFunction:
@@ -186,13 +187,20 @@ def reading(command: AnyFunction) -> AnyFunction:
         command(reading={name: options.pop(name) for name in FILE_OPTIONS}, **options)
 
     return together(
-        columns_option("USER,ITEM,RATING"),
+        columns_option(
+            "USER,ITEM,RATING", "USER,ITEM", more=" USER,ITEM alone: how often each pair comes."
+        ),
         click.option("--format", help="Format, if it is not recognised."),
         click.option("--delimiter", help="Text between two fields, if it is not recognised."),
         click.option(
             "--decimal",
             type=click.Choice([".", ","]),
             help="The decimal point.  [default: .]",
+        ),
+        click.option(
+            "--missing",
+            type=click.Choice(["error", "drop"]),
+            help="What to do with a row without a rating.  [default: error]",
         ),
         click.option("--skip-bad", is_flag=True, help="Skip malformed lines."),
         click.option(

@@ -115,9 +115,13 @@ def as_options(text: str) -> str:
     command = None if context is None else context.command
     if context is not None and isinstance(command, click.Group):
         command = command.get_command(context, context.invoked_subcommand or "")
+    if isinstance(command, click.Group):  # of which one was called is not known here
+        parameters = [one for each in command.commands.values() for one in each.params]
+    else:
+        parameters = [] if command is None else command.params
     flags = {
         parameter.name: next((name for name in parameter.opts if name.startswith("--")), None)
-        for parameter in (() if command is None else command.params)
+        for parameter in parameters
     }
 
     def translate(found: re.Match[str]) -> str:

@@ -100,6 +100,18 @@ def _refuse_many_arrays(x0: Unchecked) -> None:
             "trains the parameters of a network, or make one array of them: "
             "torch.nn.utils.parameters_to_vector(net.parameters())"
         )
+    if callable(x0):
+        raise TypeError(
+            f"x0 is {getattr(x0, '__name__', x0)!r}, a function, not an array: fun comes first, "
+            "minimize(fun, x0); to train a network call momentous.torch.minimize(net, loss), with "
+            "a loss that takes no arguments: lambda: mse_loss(net(X), y)"
+        )
+    if isinstance(x0, dict):
+        raise TypeError(
+            f"x0 is a dictionary of {', '.join(map(repr, x0)) or 'nothing':.100}, not an array; "
+            "momentous.jax.minimize takes dictionaries of arrays, or join them: "
+            "numpy.concatenate(...)"
+        )
 
 
 class Admission:
@@ -157,11 +169,15 @@ class Admission:
             # As SciPy, take lists, tuples and plain numbers, which have no dtype of their own, and
             # whole numbers, which lose nothing.
             plain = not array_api_compat.is_array_api_obj(raw) or isinstance(raw, np.generic)
+            given = type(raw).__name__
             try:
                 raw = np.asarray(raw) if plain else raw
+                if plain and raw.dtype.kind not in "iubfc":
+                    raise ValueError
             except ValueError:
                 raise TypeError(
-                    f"{source} returned a {type(raw).__name__} that is not an array of numbers"
+                    f"{source} returned a {given} that is not an array of numbers; it must return "
+                    f"one real number for each entry of x, an array of shape {self.space.shape}"
                 ) from None
             if isinstance(raw, np.ndarray) and raw.dtype.kind in ("iubf" if plain else "iub"):
                 raw = raw.astype(self.space.dtype)
@@ -310,6 +326,17 @@ def scalar(raw: Unchecked, source: str) -> float:
             f"{source} returned {raw!r} ({type(raw).__name__}); it must return one real number"
             f"{hint}"
         ) from None
+
+
+def seed_of(rng: Unchecked) -> int:
+    """The seed that ``rng=`` stands for; None is 0, so that runs repeat."""
+    if rng is None:
+        return 0
+    if isinstance(rng, np.random.Generator):
+        return int(rng.integers(2**63))
+    if isinstance(rng, int | np.integer) and not isinstance(rng, bool) and rng >= 0:
+        return int(rng)
+    raise ValueError(f"rng={rng!r} must be a whole number >= 0, a numpy Generator or None")
 
 
 def levels_to_the_user(*packages: str) -> int:

@@ -4,12 +4,18 @@ The size of a gradient g at x is |v|, v = P(x - g) - x with the projection P ont
 exactly at first-order points, and |g| where no bound is near.  Whoever compares a size with a
 tolerance is given this one (`Sample.grad_norm`), so that nothing else needs to know of bounds.
 
+A variable in a narrow box, less than a hundred tolerances wide, is measured by its share of the
+width: its entry of v is (P(x - t g) - x)/t, t the width of its bounds.  So the way to a bound,
+where that is what is left of the gradient, is compared with the tolerance in parts of the width:
+otherwise any point of a box narrower than the tolerance would be a solution.
+
 A box is one simple set.  What rules ask of it is its projection, which is the proximal map of its
 indicator: other simple terms may stand in its place.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
@@ -29,6 +35,11 @@ class Entries(Protocol):
     def inner(self, a: Array, b: Array, /) -> Any: ...
 
 
+# The width of a variable's bounds, in tolerances, up to which it is measured by its share of that:
+# between wider ones it is within a hundredth of the width from the bound that holds it.
+NARROW = 100.0
+
+
 class Sides(NamedTuple):
     """Lower and upper bounds as ``scipy.optimize.Bounds`` calls them."""
 
@@ -39,22 +50,37 @@ class Sides(NamedTuple):
 class Box:
     """Bounds with the library, dtype, device and shape of x; infinite where there is none."""
 
-    __slots__ = ("lower", "upper")
+    __slots__ = ("lower", "tol", "unit", "upper")
 
-    def __init__(self, lower: Array, upper: Array):
+    def __init__(self, lower: Array, upper: Array, tol: float = 0.0):
         self.lower, self.upper = lower, upper
+        self.set_tolerance(tol)
+
+    def set_tolerance(self, tol: float) -> None:
+        """Whoever compares sizes with a tolerance says so beforehand."""
+        self.tol = tol
+        xp = array_api_compat.array_namespace(self.lower)
+        limit = min(1.0, NARROW * tol)
+        self.unit = _unit(xp, self.lower, self.upper, limit)  # t
 
     def clip(self, m: Entries, x: Array) -> Array:
         """The nearest point of the box."""
         return m.each(_clipped, x, self.lower, self.upper)
 
     def gap(self, m: Entries, x: Array, gradient: Array) -> Array:
-        """x - P(x - g): the gradient, cut off at the way to the bounds."""
-        return m.each(_gap, x, gradient, self.lower, self.upper)
+        """(x - P(x - t g))/t: the gradient, cut off at the way to the bounds in parts of t."""
+        if self.unit is None:
+            return m.each(_gap, x, gradient, self.lower, self.upper)
+        return m.each(_gap, x, gradient, self.lower, self.upper, self.unit)
+
+    def target(self, m: Entries, x: Array, gradient: Array) -> Array:
+        """P(x - t g)."""
+        step = gradient if self.unit is None else gradient * self.unit
+        return m.each(_clipped, x - step, self.lower, self.upper)
 
     def size(self, m: Entries, x: Array, gradient: Array) -> Any:
-        """|x - P(x - g)|, not finite where an entry of the gradient is not: there it is cut off,
-        and means nothing."""
+        """The norm of the gap, not finite where an entry of the gradient is not: there it is cut
+        off, and means nothing."""
         return m.norm(self.gap(m, x, gradient)) + 0.0 * m.inner(gradient, gradient)
 
     def sides(self, m: Entries, x: Array, gradient: Array) -> Array:
@@ -70,7 +96,7 @@ class Box:
         self, space: Space, x: Array, gradient: Array, shown: Array = None
     ) -> dict[str, Any]:
         """What a result says of bounds at x: which are active, with what multipliers, and the
-        largest entry of x - P(x - g) (on ranks, of this part).  ``shown`` is the gradient that the
+        largest entry of the gap (on ranks, of this part).  ``shown`` is the gradient that the
         result shows, where that is another."""
         xp, sides = space.xp, self.sides(space, x, gradient)
         gap = abs(to_numpy(self.gap(space, x, gradient)))
@@ -79,6 +105,23 @@ class Box:
             "multipliers": space.each(_at, sides, gradient if shown is None else shown),
             "optimality": float(gap.max(initial=0.0)),
         }
+
+    def narrow(self, space: Space, x: Array, gradient: Array, tol: float) -> str:
+        """What to say of bounds that are closer to each other than a tolerance; nothing, if none
+        are, or all of these variables are at the bound that holds them."""
+        if self.unit is None:
+            return ""
+        lower, upper, x, g = map(to_numpy, (self.lower, self.upper, x, gradient))
+        held_by = np.where(g > 0.0, lower, np.where(g < 0.0, upper, x))
+        narrow = (upper - lower < tol) & (held_by != x)
+        falls = np.sum((x - held_by)[narrow] * g[narrow], dtype=float)
+        count, fall = space.totals([float(narrow.sum()), float(falls)])
+        if not count:
+            return ""
+        return (
+            f"{tol:.3g} is more than the width between the bounds of {int(count)} free variables, "
+            f"which are measured in parts of it: at first order they can lower f by {fall:.3g}"
+        )
 
     def room(self, m: Entries, x: Array) -> Array:
         """The way from x to the nearer bound."""
@@ -92,8 +135,14 @@ def _clipped(xp: Any, x: Array, lower: Array, upper: Array) -> Array:
     return xp.minimum(xp.maximum(x, lower), upper)
 
 
-def _gap(xp: Any, x: Array, g: Array, lower: Array, upper: Array) -> Array:
-    return xp.minimum(xp.maximum(g, x - upper), x - lower)
+def _gap(xp: Any, x: Array, g: Array, lower: Array, upper: Array, t: Array | None = None) -> Array:
+    up, down = (x - upper, x - lower) if t is None else ((x - upper) / t, (x - lower) / t)
+    return xp.minimum(xp.maximum(g, up), down)
+
+
+def _unit(xp: Any, lower: Array, upper: Array, limit: float) -> Array:
+    width, one = upper - lower, xp.ones_like(lower)
+    return xp.where((width > 0.0) & (width < limit), width, one)
 
 
 def _at_bound(xp: Any, x: Array, lower: Array, upper: Array) -> tuple[Array, Array]:
@@ -116,9 +165,14 @@ class HostBox(Box):
 
     __slots__ = ("latest",)
 
-    def __init__(self, lower: Array, upper: Array):
-        super().__init__(lower, upper)
+    def __init__(self, lower: Array, upper: Array, tol: float = 0.0):
+        super().__init__(lower, upper, tol)
         self.latest: Array = None
+
+    def set_tolerance(self, tol: float) -> None:
+        super().set_tolerance(tol)
+        if np.all(to_numpy(self.unit) == 1.0):
+            self.unit = None  # two divisions fewer
 
     def clip(self, m: Entries, x: Array) -> Array:
         self.latest = super().clip(m, x)
@@ -224,14 +278,7 @@ def _is_pair(pair: Any) -> bool:
 
 def _stretched(side: Any, shape: tuple[int, ...], missing: float) -> np.ndarray:
     """A bound for each entry of x, in double precision."""
-    if array_api_compat.is_array_api_obj(side):
-        side = to_numpy(side)
-    try:
-        given = np.array([missing if each is None else each for each in side], float)
-    except TypeError:  # a number
-        given = np.asarray(missing if side is None else side, float)
-    except ValueError:  # an array of more dimensions
-        given = np.asarray(side, float)
+    given = numbers_or_none(side, missing, "bounds=")
     if given.size == math.prod(shape):
         given = given.reshape(shape)
     try:
@@ -239,6 +286,36 @@ def _stretched(side: Any, shape: tuple[int, ...], missing: float) -> np.ndarray:
     except ValueError:
         sides = f"bounds= has a side of shape {given.shape}, and x is of shape {shape}"
         raise _misfit(sides) from None
+
+
+def numbers_or_none(side: Any, missing: float, name: str) -> np.ndarray:
+    """Real numbers in double precision, with ``missing`` for None; no text, no complex ones."""
+    if array_api_compat.is_array_api_obj(side):
+        side = to_numpy(side)
+    with contextlib.suppress(ValueError):  # lists of unlike lengths
+        given = np.asarray(side)
+        if given.dtype.kind in "biuf":
+            return given.astype(float)
+    given = side if isinstance(side, np.ndarray) else np.asarray(side, object)
+    made = np.empty(given.shape)
+    for index, each in np.ndenumerate(given):
+        if each is None:
+            made[index] = missing
+        elif isinstance(each, str | bytes | complex | np.complexfloating | np.datetime64):
+            raise _no_number(each, name)  # float() would read some of them
+        else:
+            try:
+                made[index] = float(each)
+            except (TypeError, ValueError, OverflowError):
+                raise _no_number(each, name) from None
+    return made
+
+
+def _no_number(each: Any, name: str) -> TypeError:
+    return TypeError(
+        f"{name} has {each!r}, which is no real number; give numbers, and None or infinity where "
+        "there is no bound"
+    )
 
 
 def _require_order(lower: np.ndarray, upper: np.ndarray) -> None:

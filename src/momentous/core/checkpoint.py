@@ -16,7 +16,7 @@ import os
 import re
 import time
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar
 
@@ -210,7 +210,7 @@ class RunState:
         One gradient, and one value where one is known, at the last point decides: neither counted
         nor timed.  They may differ by what another machine's rounding does, not by more.
         """
-        space, progress = oracle.space, self.progress
+        space, progress, noun = oracle.space, self.progress, oracle.noun
         known = self.report.sample
         if not known.evaluated and self.last is not None:
             known = self.last
@@ -218,21 +218,44 @@ class RunState:
             known = Sample(self.best_point, grad_norm=progress.best_grad_norm)
         has_value = math.isfinite(known.value)
         now = oracle.evaluate_anew(known.point, value=has_value)
-        small = math.sqrt(space.rounding)
         if has_value:
-            scale = max(abs(known.value), abs(now.value), abs(progress.start_fun))
-            _require_same("fun", known.value, now.value, small * scale + self.report.noise)
-        scale = 1e-3 * max(known.grad_norm, now.grad_norm)
-        scale += 1e4 * space.rounding * progress.start_norm
+            allowed = value_allowance(
+                known.value, now.value, progress.start_fun, self.report.noise, space.rounding
+            )
+            require_same_answer("fun", known.value, now.value, allowed)
+        norms = known.grad_norm, now.grad_norm
+        allowed = gradient_allowance(*norms, progress.start_norm, space.rounding)
         if known.image is not None:
-            scale += 64 * space.rounding * space.norm(now.image)
-        _require_same(f"the norm of the {oracle.noun}", known.grad_norm, now.grad_norm, scale)
+            allowed += 64 * space.rounding * space.norm(now.image)
+        require_same_answer(f"the norm of the {noun}", *norms, allowed)
         if known.evaluated:
             pair = (
                 (known.gradient, now.gradient) if known.image is None else (known.image, now.image)
             )
-            what = f"the distance to the stored {oracle.noun}"
-            _require_same(what, 0.0, space.distance(*pair), scale)
+            what = f"the distance to the stored {noun}"
+            require_same_answer(what, 0.0, space.distance(*pair), allowed)
+
+
+def value_allowance(
+    stored: float, now: float, at_start: float, noise: float, rounding: float
+) -> float:
+    """How far the values of one function at one point may be apart on two machines."""
+    return math.sqrt(rounding) * max(abs(stored), abs(now), abs(at_start)) + noise
+
+
+def gradient_allowance(stored: float, now: float, at_start: float, rounding: float) -> float:
+    """How far its gradients, with these norms, may be apart."""
+    return 1e-3 * max(stored, now) + 1e4 * rounding * at_start
+
+
+def require_same_answer(what: str, stored: float, now: float, allowed: float) -> None:
+    """Raise a `CheckpointError` where a function gives another number than it has given."""
+    if not abs(stored - now) <= allowed:
+        raise CheckpointError(
+            f"the checkpoint belongs to another function: at its last point {what} is {now:.6g}, "
+            f"not {stored:.6g}; resume with the function that it was written with, or start again "
+            "from its point (a random function must give the same answer at the same x)"
+        )
 
 
 class Packer:
@@ -339,6 +362,11 @@ def has_own_seal(tree: JsonObject, arrays: Mapping[str, AnyArray]) -> bool:
     return SEAL not in tree or tree == seal(tree, arrays)
 
 
+def require_own_seal(tree: JsonObject, arrays: Mapping[str, AnyArray]) -> None:
+    """Raise a `CheckpointError` where they are not as they were written."""
+    _require(has_own_seal(tree, arrays), "it has changed since it was written")
+
+
 def unpack_state(
     tree: JsonObject,
     arrays: dict[str, AnyArray],
@@ -349,18 +377,25 @@ def unpack_state(
 
     Of a run in shards ``path`` says beside which file these are.
     """
-    try:
-        if "many" in tree:
-            raise CheckpointError("is the checkpoint of a batch: resume it with minimize_many")
-        _require(has_own_seal(tree, arrays), "it has changed since it was written")
+    if "many" in tree:
+        raise CheckpointError("is the checkpoint of a batch: resume it with minimize_many")
+    with damage_named(is_old=path is not None and SEAL not in tree):
+        require_own_seal(tree, arrays)
         if path is not None and "shards" in tree:
             arrays = arrays | _from_shards(path, tree["shards"], space)
         return Unpacker(arrays, space).state(tree)
+
+
+@contextlib.contextmanager
+def damage_named(is_old: bool = False) -> Iterator[None]:
+    """A context in which what malformed contents end in is a `CheckpointError`."""
+    try:
+        yield
     except CheckpointError:
         raise
     except (*MALFORMED, RuntimeError) as error:  # of PyTorch's tensors, or of a tree too deep
         what = f"({type(error).__name__}: {' '.join(str(error).split())[:200]})"
-        if path is not None and SEAL not in tree:
+        if is_old:
             old = "is of momentous 0.1.0, and not readable here: go on with 0.1.0, or begin again"
             raise CheckpointError(f"{old} {what}") from error
         raise CheckpointError(f"is damaged {what}") from error
@@ -521,12 +556,3 @@ class Unpacker:
 def _require(holds: bool, what: str) -> None:
     if not holds:
         raise CheckpointError(f"is damaged: {' '.join(what.split())}")
-
-
-def _require_same(what: str, stored: float, now: float, allowed: float) -> None:
-    if not abs(stored - now) <= allowed:
-        raise CheckpointError(
-            f"the checkpoint belongs to another function: at its last point {what} is {now:.6g}, "
-            f"not {stored:.6g}; resume with the function that it was written with, or start again "
-            "from its point (a random function must give the same answer at the same x)"
-        )

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import NamedTuple
 
 import numpy as np
 
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.sources import Words
 from momentous.core.space import Array, Space, to_numpy
+from momentous.core.status import Ending, Status
 from momentous.io.types import AnyArray
 
 REPEAT_ROUNDINGS = 1e4  # units of rounding by which two answers at one point may differ
 LONG_STEP_FACTOR = 30.0  # how many times as long the second step is that a slope is measured by
+SHORT_STEP_FACTOR, SHORTER_STEPS = 100.0, 8  # how many times shorter each is that follows
 
 
 def check_gradient(oracle: Oracle, x0: Array) -> None:
     """Raise a ValueError where jac is not the gradient of fun; if it is, it takes 12 calls at most.
 
-    (One more where fun is not defined near x0.)
+    (More where fun is not defined near x0, or the usual steps leap over all that there is.)
 
     At x0, and at a point near it, the slopes along two random directions are compared with central
     differences of values; at the end the gradient at x0 must be the same as at the beginning.
@@ -72,6 +75,24 @@ def _moved(space: Space, x: Array, length: float, direction: Array) -> Array:
     return space.each(lambda xp, x, a, b: xp.where(abs(a - x) >= abs(b - x), a, b), x, there, back)
 
 
+class Difference(NamedTuple):
+    """A slope by differences, and how far rounding and curvature may have moved it."""
+
+    slope: float
+    rounding: float
+    bend: float
+    is_flat: bool  # has no value changed at all?
+
+    def tells(self, least: float) -> bool:
+        """Is it finite, and curvature no more than that, or than rounding?"""
+        return math.isfinite(self.slope) and self.bend <= max(least, self.rounding)
+
+    def agrees(self, claimed: float, terms: float, rounding: float = 0.0) -> bool:
+        """With a claim, within the noise?"""
+        noise = max(self.rounding, rounding) + self.bend
+        return abs(self.slope - claimed) <= noise + 1e-5 * terms
+
+
 class _Slopes:
     """The slopes of f at a point: those that the gradient tells, and those of the values."""
 
@@ -79,7 +100,9 @@ class _Slopes:
         self.oracle, self.point, self.value = oracle, point, value
         self.gradient = gradient
         self.eps = 2 * oracle.space.rounding
-        self.step = self.eps ** (1 / 3) * size
+        self.step = self.telling_step = self.eps ** (1 / 3) * size
+        self.slope = math.nan  # of the differences at the telling step
+        self.values = 0  # that were computed
 
     def with_room(self, direction: Array) -> Array:
         """The direction, shorter where the longest of its steps would leave the box."""
@@ -92,23 +115,66 @@ class _Slopes:
     def by_gradient(self, direction: Array) -> float:
         return self.oracle.space.inner(self.gradient, direction)
 
-    def by_values(self, direction: Array, h: float) -> tuple[float, float]:
-        """A central difference, and how far it may be off by rounding and curvature."""
+    def by_values(self, direction: Array, h: float) -> Difference:
+        """A central difference, and how far it may be off."""
         move, peek = self.oracle.space.combination, self.oracle.peek
         up, down = peek(move(self.point, h, direction)), peek(move(self.point, -h, direction))
         rounding = 4 * self.eps * max(abs(up), abs(down), abs(self.value)) / h
         bend = 10 * self.eps ** (1 / 3) * abs(up - 2 * self.value + down) / h
-        return (up - down) / (2 * h), rounding + bend
+        self.values += 2
+        is_flat = up == self.value == down
+        return Difference((up - down) / (2 * h), rounding, bend, is_flat)
 
     def is_wrong(self, direction: Array) -> bool:
-        """Do the values contradict the gradient, and not one another at another step?"""
-        slope, noise = self.by_values(direction, self.step)
-        claimed = self.by_gradient(direction)
-        terms = self.oracle.space.inner(abs(self.gradient), abs(direction))
-        if not math.isfinite(slope) or abs(slope - claimed) <= noise + 1e-5 * terms:
-            return False
-        again, _ = self.by_values(direction, LONG_STEP_FACTOR * self.step)
-        return abs(again - slope) <= abs(slope - claimed) / 2
+        """Do the values contradict the gradient, and not one another at another step?
+
+        Where x lives at a scale of 1e-6 the usual step leaps over all that there is.  So shorter
+        ones are asked before the answer is yes, down to where rounding hides it."""
+        claimed, terms = self.by_gradient(direction), self._terms(direction)
+        first = self.by_values(direction, self.step)
+        seen = abs(first.slope) if math.isfinite(first.slope) else abs(self.value) / self.step
+        most = max(terms, seen)  # the gradient may be 0 by mistake
+        small = max(1e-5, self.eps ** (1 / 3)) * most
+        wrong, before, doubt = False, math.nan, math.inf
+        if first.tells(small):
+            before, most = first.slope, abs(first.slope - claimed)
+            if first.agrees(claimed, terms):
+                return False
+            longer = self.by_values(direction, LONG_STEP_FACTOR * self.step).slope
+            if abs(longer - claimed) <= most / 2:  # values are coarser than they look
+                return False
+            wrong = abs(longer - before) <= most / 2
+            doubt = abs(longer - before) + first.rounding
+            self.slope, self.telling_step = before, self.step
+        space, h = self.oracle.space, self.step
+        moved = space.inner(abs(self.gradient), abs(self.point))  # by rounding of x, in units of it
+        for _ in range(SHORTER_STEPS):
+            h /= SHORT_STEP_FACTOR
+            rounding = 4 * self.eps * (abs(self.value) + moved) / h
+            if not rounding <= most / 10:
+                break
+            shorter = self.by_values(direction, h)
+            if shorter.is_flat:
+                break
+            if not shorter.tells(small):
+                continue
+            if shorter.agrees(claimed, terms, rounding):
+                return False
+            change, most = abs(shorter.slope - before), abs(shorter.slope - claimed)
+            wrong = change <= most / 2
+            if change + rounding < doubt:
+                doubt = change + rounding
+                self.slope, self.telling_step = shorter.slope, h
+            before = shorter.slope
+        return wrong
+
+    def _terms(self, direction: Array) -> float:
+        return self.oracle.space.inner(abs(self.gradient), abs(direction))
+
+    def _part_is_wrong(self, part: Array) -> bool:
+        """The same at the step that has told the values from the gradient."""
+        difference = self.by_values(part, self.telling_step)
+        return not difference.agrees(self.by_gradient(part), self._terms(part))
 
     def explain(self, direction: Array, where: str) -> str:
         """One wrong coordinate, found by halving the direction."""
@@ -117,17 +183,17 @@ class _Slopes:
         while end - start > 1:
             middle = (start + end) // 2
             left = self._part(mine, start, middle)
-            start, end = (start, middle) if self.is_wrong(left) else (middle, end)
+            start, end = (start, middle) if self._part_is_wrong(left) else (middle, end)
         unit = self.with_room(self._part(np.ones_like(mine), start, end))
         length = space.norm(unit) or 1.0  # of all of it, but where a bound is near
         claimed = self.by_gradient(unit) / length
-        slope = self.by_values(unit, self.step)[0] / length
+        slope = self.by_values(unit, self.telling_step).slope / length
         words = self.oracle.words or Words()
         shape = (space.dimension,) if space.is_part else space.shape
         index = tuple(int(i) for i in np.unravel_index(start, shape))
         kind = ""
         ratios = [
-            self.by_gradient(d) / (self.by_values(d, self.step)[0] or math.nan)
+            self.by_gradient(d) / (self.by_values(d, self.telling_step).slope or math.nan)
             for d in (direction, unit)
         ]
         if abs(ratios[0] - ratios[1]) <= 1e-3 * abs(ratios[0]) and abs(ratios[0] - 1) > 0.01:
@@ -175,4 +241,102 @@ def note_if_random(oracle: Oracle, known: Sample, scale: float) -> str | None:
         f"{words.function} gives two answers at one point, {known.value:.6g} and "
         f"{again.value:.6g} with gradients {apart:.2g} apart: every call must compute the same "
         f"function; {words.repeat}"
+    )
+
+
+# Between two points f changes by its mean slope.  So far outside of the slopes at both ends, as a
+# share of the larger one, it is in the first 50 iterations on none of 9 networks with a right
+# gradient, and on 17 of 150 smooth functions.
+OUTSIDE_SHARE = 0.5
+
+
+def contradicts(space: Space, a: Sample, b: Sample) -> bool:
+    """Has f changed between two points unlike either of their gradients says?  A reason to look
+    closer, no proof: on a long step f may bend to and fro."""
+    if a.gradient is None or b.gradient is None or a.point is b.point:
+        return False
+    way, change = space.combination(b.point, -1.0, a.point), b.value - a.value
+    slopes = space.inner(a.gradient, way), space.inner(b.gradient, way)
+    outside = max(min(slopes) - change, change - max(slopes)) - space.value_noise(a.value)
+    return bool(outside > OUTSIDE_SHARE * max(map(abs, slopes)))
+
+
+def note_if_wrong(oracle: Oracle, known: Sample) -> str | None:
+    """What to say where the gradient at a point is not that of the values: values along it,
+    which are counted."""
+    space, words = oracle.space, oracle.words or Words()
+    size = max(1.0, space.norm(known.point) / math.sqrt(space.dimension))
+    along = _Slopes(oracle, known.point, known.value, known.gradient, size)
+    length = known.grad_norm
+    direction = along.with_room(space.combination(known.gradient, 1 / length - 1, known.gradient))
+    wrong, slope = along.is_wrong(direction), along.by_gradient(direction)
+    oracle.nfev, oracle.njev = oracle.nfev + along.values, oracle.njev + along.values
+    if not wrong:
+        return None
+    return (
+        f"{words.gradient} is not the gradient of {words.function}: along it differences of "
+        f"{words.function} give {along.slope:.4g}, and its own slope is {slope:.4g}; {words.remedy}"
+    )
+
+
+# A kink is looked for between points that are no further apart than so many units of rounding of
+# x, and no nearer, as rounding would make steps of a smooth gradient; in so many halvings.
+FARTHEST_UNITS, NEAREST_UNITS, HALVINGS = 2.0**16, 2.0**12, 8
+# In single precision that is too far for a verdict, as a smooth gradient may change by its size.
+FARTHEST_SHARE = 1e-9  # of |x|
+
+
+def find_kink(oracle: Oracle, a: Sample, b: Sample) -> Ending | None:
+    """The end of a run where the gradient jumps by half of its size or more between two points,
+    over a distance of rounding; None where they are too far apart or it does not.
+
+    It is a jump if it is still as large after 8 bisections of the way, in up to 9 evaluations,
+    which are counted; of a gradient that is merely steep three of them leave an eighth.
+    """
+    space = oracle.space
+    known = a.gradient is not None and b.gradient is not None
+    if not known or FARTHEST_UNITS * space.rounding > FARTHEST_SHARE:
+        return None
+
+    def look(share: float) -> Sample:
+        """At a point of the line from a to b."""
+        way = space.combination(b.point, -1.0, a.point)
+        point = space.combination(a.point, share, way)
+        return oracle.evaluate_anew(point, value=False, counted=True)
+
+    def apart(a: Array, b: Array) -> float:
+        # By what most runs have compiled on a GPU, unlike `Space.distance`.
+        return space.norm(space.combination(b, -1.0, a))
+
+    def jump(a: Sample, b: Sample) -> float:
+        return apart(a.gradient, b.gradient)
+
+    def half_of_size() -> float:
+        return max(a.grad_norm, b.grad_norm) / 2
+
+    length, unit = apart(a.point, b.point), space.rounding * space.norm(b.point)
+    near = 0.0 < length <= FARTHEST_UNITS * unit < math.inf
+    if not (near and math.inf > jump(a, b) >= half_of_size() > 0.0):
+        return None
+    if length < NEAREST_UNITS * unit:
+        b = look(NEAREST_UNITS * unit / length)
+    least = half_of_size()  # a quarter of the jump at least: what is merely steep soon falls below
+    for _ in range(HALVINGS):
+        if not jump(a, b) >= least:
+            return None
+        middle = look(0.5)
+        a, b = max(((a, middle), (middle, b)), key=lambda ends: jump(*ends))
+    if not jump(a, b) >= least:
+        return None
+    length, size = apart(a.point, b.point), jump(a, b)
+    oracle.advice = ""  # the gradient is right on both sides
+    words = oracle.words or Words()
+    return Ending(
+        Status.NO_PROGRESS,
+        f"{words.function} is not smooth where the run has come to: its gradient jumps from a norm "
+        f"of {a.grad_norm:.3g} to {b.grad_norm:.3g}, by {size:.3g}, over a distance of "
+        f"{length:.2g}; if that is an absolute value, a norm or a bound, take it out of the "
+        "function and pass it as penalty=L1(...) (GroupL2, Box, ... or a prox of your own) or "
+        "bounds=; otherwise smooth it",
+        {"jump": size, "distance": length},
     )

@@ -19,7 +19,7 @@ from momentous.core.acceptance import (
 )
 from momentous.core.admission import Fun, levels_to_the_user, starting_point
 from momentous.core.checkpoint import Checkpoint, CheckpointError, Plain, RunState
-from momentous.core.gradient_check import note_if_random
+from momentous.core.gradient_check import contradicts, find_kink, note_if_random, note_if_wrong
 from momentous.core.method import Method
 from momentous.core.oracle import NO_SAMPLE, BudgetSpentError, Oracle, Sample
 from momentous.core.result import (
@@ -28,12 +28,13 @@ from momentous.core.result import (
     Trace,
     interrupt_with,
 )
-from momentous.core.sources import Source
+from momentous.core.sources import DIFFERENCE_NOISE, LEARNED_BY_DIFFERENCES, Source
 from momentous.core.space import Array, Space, set_writable
 from momentous.core.status import RESTARTS, Ending, Event, EventKind, Status, has_restart
 from momentous.core.step import Report, Step, UnderWay
 from momentous.core.stopping import (
     LEVEL_NOISE,
+    MEASURED_EVERY,
     Criterion,
     Progress,
     Stand,
@@ -49,12 +50,17 @@ Callback = Callable[["IntermediateResult"], object]
 # An epoch of so many windows of a criterion may never end: its points count, where they are lower.
 LONG_EPOCH = 10
 
+# Of a gradient by differences: how many times as noisy values may be as their size tells, where
+# they have not changed.  With 5,000 residuals and a scale, f the difference of two terms, it was 4.
+CANCELLATION = 16.0
 
 NOW = 0.0, math.inf  # in place of `next_look`
 
 # An iteration of so many evaluations among the first ones, with a gradient far from zero, is what a
 # line search takes on a random function: of 50 smooth ones `auto` took as many on none.
 MANY_TRIALS, FIRST_ITERATIONS, FAR_FROM_ZERO = 10, range(1, 50), 1e-4
+# In so many of them slopes are compared with the fall of f, which waits for a GPU twice.
+COMPARED = range(1, 20)
 
 
 class IntermediateResult(OptimizeResultCompatible):
@@ -114,6 +120,7 @@ class RunOptions:
     trace: Trace | None = None
     resume: RunState | None = None  # a run to go on with
     raises_interrupts: bool = True
+    method_name: str | None = None  # as a result shows it; None: that of its class
 
 
 class Run(Iterator[IntermediateResult]):
@@ -134,13 +141,18 @@ class Run(Iterator[IntermediateResult]):
         self._result: Result | None = None
         self.standing: Array | None = None  # the last of `Progress.stands`
         self.tolerance = gradient_tolerance(options.stop)
+        if oracle.space.box is not None:
+            oracle.space.box.set_tolerance(self.tolerance)
         self._warned = False
-        self._looked = method.counts_as_published  # whether the function is random
+        # So often the run may see whether the function is random, or its gradient is not its own.
+        suspect = oracle.words is not None and oracle.words.suspect
+        self._looks_left = (
+            0 if method.counts_as_published or oracle.words is None else 3 if suspect else 1
+        )
         self._limit = limit = evaluation_limit(options.stop)
         # The sample of `best_point` is kept where no call may be left for it.
         self._best, self._keeps_best = NO_SAMPLE, limit < math.inf
         self._active = 0.0  # variables at bounds
-        self._level_unit = LEVEL_NOISE * oracle.space.rounding
         self._next_look = NOW
         self._way: UnderWay | None = None  # an iteration that is not committed
         self.memory: Unchecked  # the method's, after the last that is
@@ -190,7 +202,19 @@ class Run(Iterator[IntermediateResult]):
     def _set_out(self, way: UnderWay, started: float) -> None:
         """What a rule evaluates before the first iteration, or the rest of it."""
         value = way.shown.value
-        self._commit(*self.method.take_step(self.oracle, way), value, started)
+        self._commit(*self._take_step(way), value, started)
+
+    def _take_step(self, way: UnderWay) -> tuple[Unchecked, Report]:
+        """A step of the method, with the noise of values that it does not know."""
+        memory, report = self.method.take_step(self.oracle, way)
+        source, value = self.oracle.source, report.sample.value
+        if source.by_differences and value == value:
+            noise = DIFFERENCE_NOISE * source.rounding * abs(value)
+            report.noise = max(report.noise, noise)
+            if report.limit is not None:
+                allowance = max(report.limit.allowance, noise)
+                report.limit = dataclasses.replace(report.limit, allowance=allowance)
+        return memory, report
 
     def _resume(self, saved: RunState) -> None:
         saved.require_same_method(self.method.description())
@@ -272,16 +296,17 @@ class Run(Iterator[IntermediateResult]):
             del told
         stand, windows, trace = None, self._stop.window, self.trace
         try:
-            memory, report = self.method.take_step(oracle, way)
+            memory, report = self._take_step(way)
             sample = report.sample
-            acceptable = sample.grad_norm > self.tolerance or self._is_acceptable(report)
+            acceptable = not self._is_small(report) or self._is_acceptable(report)
             if self._stop.needs_value:
                 oracle.learn(sample)
             if windows:
                 stand = self._new_stand(report, before)
-            many = oracle.nfev - progress.nfev >= MANY_TRIALS
-            if many and progress.nit in FIRST_ITERATIONS:
-                self._warn_if_random(sample)
+            if progress.nit >= progress.next_kink_look and self.method.ends_at_noise:
+                self._look_for_kink(before, report)
+            if self._looks_left and progress.nit in FIRST_ITERATIONS:
+                self._doubt(before, report)
         except BudgetSpentError:
             last.sample, last.limit = told
             self._end_at_limit(started)
@@ -313,23 +338,52 @@ class Run(Iterator[IntermediateResult]):
         """No call is left: the run ends; resumed, a rule goes on with the evaluation it asked."""
         progress, oracle, trace, report = self.progress, self.oracle, self.trace, self.report
         progress.fun, progress.grad_norm = report.sample.value, report.sample.grad_norm
+        progress.grad_noise = self._noise_of(report, 0)
         progress.nfev, progress.njev = oracle.nfev, oracle.njev
         progress.time += perf_counter() - started
         if trace is not None and not len(trace):
             trace.add(progress, progress.fun, report.step_size)
         self._decide()
 
-    def _warn_if_random(self, sample: Sample) -> None:
-        """Say it once if the function gives two answers at one point: that takes a call."""
+    def _look_for_kink(self, before: Sample | None, report: Report) -> None:
+        """End the run where its last step has crossed one, over a distance of rounding."""
+        oracle, progress = self.oracle, self.progress
+        nit, spent = progress.nit, oracle.njev
+        if before is not None and report.ending is None:
+            report.ending = find_kink(oracle, before, report.sample)
+        # Where it was merely steep, and that took evaluations, not so soon again.
+        wait = max(MEASURED_EVERY, nit // 4 if oracle.njev > spent else 0)
+        progress.next_kink_look = nit - nit % MEASURED_EVERY + wait
+
+    def _doubt(self, before: Sample | None, report: Report) -> None:
+        """See to it where a step gives reason to: it took many trials or, in the hands of those who
+        often err, changed f unlike the gradients say or was the last."""
+        oracle, words, accepted = self.oracle, self.oracle.words, report.accepted
+        if oracle.nfev - self.progress.nfev >= MANY_TRIALS:
+            self._warn_if_no_function(report.sample)
+            return
+        if words is None or not words.suspect or before is None or accepted is None:
+            return
+        stuck = report.ending is not None and report.ending.status is Status.NO_PROGRESS
+        compared = self.progress.nit in COMPARED and contradicts(oracle.space, before, accepted)
+        if stuck or compared:
+            # Of a clipped gradient the longer one is the more likely to be.
+            self._warn_if_no_function(max(before, accepted, key=lambda a: a.grad_norm))
+
+    def _warn_if_no_function(self, sample: Sample) -> None:
+        """Say it once if the function gives two answers at one point, which takes a call, or its
+        gradient is that of another one, which takes two to four more."""
         oracle, progress, known = self.oracle, self.progress, sample.value == sample.value
         far = progress.best_grad_norm > FAR_FROM_ZERO * progress.start_norm
         left = oracle.nfev < oracle.limit
-        if self._looked or not (left and far and known and oracle.words and sample.evaluated):
+        if not (left and far and known and sample.evaluated):
             return
-        self._looked = True
+        self._looks_left -= 1
         note = note_if_random(oracle, sample, progress.start_fun)
+        if note is None and oracle.words is not None and oracle.words.suspect:
+            note = note_if_wrong(oracle, sample)
         if note is not None:
-            oracle.advice = note
+            self._looks_left, oracle.advice = 0, note
             warnings.warn(note, RuntimeWarning, stacklevel=levels_to_the_user("torch"))
 
     def _new_stand(self, report: Report, before: Sample | None) -> Sample | None:
@@ -370,10 +424,29 @@ class Run(Iterator[IntermediateResult]):
         progress.note_stand(stand, self._stop.window)
         self.standing = point
 
+    @property
+    def _level_unit(self) -> float:
+        return LEVEL_NOISE * self.oracle.source.rounding
+
     def _is_acceptable(self, report: Report) -> bool:
         """May the run end at the report's sample?  Asked only where the gradient is small."""
-        small = report.sample.grad_norm <= self.tolerance
-        return not small or within_limit(self.oracle, report.sample, report.limit)
+        return not self._is_small(report) or within_limit(self.oracle, report.sample, report.limit)
+
+    def _is_small(self, report: Report) -> bool:
+        """Is the gradient within the tolerance or, if it is made by differences, its noise?"""
+        norm, tolerance = report.sample.grad_norm, self.tolerance
+        return norm <= tolerance or (tolerance >= 0.0 and norm <= self._noise_of(report, 1))
+
+    def _noise_of(self, report: Report, level: int) -> float:
+        """How far rounding may have moved the norm of a gradient by differences; 0 of others.
+
+        Values that cancel are noisier than their size tells.  If they have stayed level, the
+        gradient need not be within the noise but near it."""
+        source, sample = self.oracle.source, report.sample
+        if not source.by_differences or sample.point is None:
+            return 0.0
+        noise = source.gradient_noise(sample.point, report.noise)
+        return CANCELLATION * noise if level else noise
 
     def _commit(self, memory: Unchecked, report: Report, shown: float, started: float) -> None:
         """Write down what the report says: progress, best point, trace, and whether it ends."""
@@ -391,6 +464,7 @@ class Run(Iterator[IntermediateResult]):
             progress.level += 1
         else:
             progress.level, progress.level_fun = 0, value
+        progress.grad_noise = self._noise_of(report, progress.level)
         progress.time += perf_counter() - started
         if trace is not None:
             trace.add(progress, shown, report.step_size)
@@ -404,7 +478,8 @@ class Run(Iterator[IntermediateResult]):
         # Does the run end?  Asked only where a number says that it may.
         (nit, floor), accepted = self._next_look, report.accepted
         low = value < floor or (accepted is not None and accepted.value < floor)
-        if progress.nit >= nit or norm <= self.tolerance or low or report.ending is not None:
+        small = norm <= self.tolerance or norm <= progress.grad_noise
+        if progress.nit >= nit or small or low or report.ending is not None:
             self._decide()
 
     def _note_face(self, trace: Trace, point: Array) -> None:
@@ -554,13 +629,17 @@ class Run(Iterator[IntermediateResult]):
     def _close(self) -> Result:
         assert self.ending is not None
         progress, oracle, ending = self.progress, self.oracle, self.ending
-        if ending.status is Status.NO_PROGRESS and oracle.advice:
+        raised = ending.numbers.get("noise", 0.0) > ending.numbers.get("tolerance", math.inf)
+        if (ending.status is Status.NO_PROGRESS or raised) and oracle.advice:
             message = f"{ending.message}; {oracle.advice}"
             ending = Ending(ending.status, message, ending.numbers)
         if oracle.noun != "gradient":  # what methods call the gradient
             message = ending.message.replace("the gradient is", f"the {oracle.noun} is")
             message = message.replace("projected gradient", oracle.noun)
             ending = Ending(ending.status, message, ending.numbers)
+        elif oracle.source.by_differences:
+            said = ending.message.replace("the gradient is exactly zero", "all differences are 0")
+            ending = Ending(ending.status, said, ending.numbers)
         started = perf_counter()
         oracle.limit = math.inf
         oracle.space.release()
@@ -587,12 +666,21 @@ class Run(Iterator[IntermediateResult]):
             "njev": progress.njev,
         }
         ending = ending.of_point(known, oracle.noun)
+        if oracle.space.box is not None and sample.gradient is not None:
+            note = oracle.space.box.narrow(
+                oracle.space, sample.point, sample.gradient, self.tolerance
+            )
+            if note:
+                message = f"{ending.message}; the tolerance {note}"
+                ending = Ending(ending.status, message, ending.numbers)
         for array in (sample.point, self.best_point):
             set_writable(array, True)
         more: dict[str, object] = {}
         if self.memory is not None:
             learned = self.method.inverse_hessian(oracle.space, self.memory)
             more = {} if learned is None else {"hess_inv": learned}
+            if learned is not None and oracle.source.by_differences:
+                learned.doubt = LEARNED_BY_DIFFERENCES
         arrays = oracle.arrays_at(sample)
         if oracle.space.box is not None and sample.gradient is not None:
             space = oracle.space
@@ -618,6 +706,7 @@ class Run(Iterator[IntermediateResult]):
             best_x=self.best_point,
             best_grad_norm=progress.best_grad_norm,
             method=self.method,
+            method_name=self._options.method_name or self.method.name,
             **more,
         )
 
@@ -693,6 +782,10 @@ class Layout:
     def start(self, x0: object) -> Array:
         """x0 as an array of our own."""
         return starting_point(x0)
+
+    def given(self, x: object, **others: object) -> Array:
+        """A point that is asked about; on ranks it and the other arguments must be the same."""
+        return self.start(x)
 
     def space(self, start: Array) -> Space:
         """The space of x."""

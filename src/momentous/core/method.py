@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import math
+from numbers import Real
 from typing import ClassVar, Generic
 
 import numpy as np
+from array_api_compat import is_array_api_obj
 
 from momentous.core.oracle import NO_SAMPLE, Oracle
 from momentous.core.space import Array, Space
@@ -19,6 +22,21 @@ from momentous.core.step import M, Report, Step, UnderWay
 from momentous.io.types import Options, Unchecked
 
 DEFAULT_TOLERANCE = 1e-5
+
+
+# How fields are declared that hold one real number, or none.
+_WHOLE = "a whole number"
+_NUMBERS = {"float": "a number", "int": _WHOLE}
+_NUMBERS |= {f"{name} | None": kind for name, kind in _NUMBERS.items()}
+
+
+def is_number(value: Unchecked) -> bool:
+    """Is it one real number?  Truth values and text are none."""
+    if isinstance(value, float | int):  # as nearly always
+        return not isinstance(value, bool)
+    if isinstance(value, np.generic):
+        return bool(value.dtype.kind in "iuf")
+    return isinstance(value, Real) or (is_array_api_obj(value) and not value.shape)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,9 +57,17 @@ class Method(abc.ABC, Generic[M]):
     counts_as_published: ClassVar[bool] = True  # does a run evaluate nothing that it does not ask?
 
     def __post_init__(self) -> None:
-        """NumPy's numbers become Python's: they would change the dtype of the arrays they meet."""
+        """NumPy's numbers become Python's: they would change the dtype of the arrays they meet.
+        Where a field is declared as a number, nothing else is taken."""
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
+            kind = _NUMBERS.get(str(field.type))
+            missing = value is None and str(field.type).endswith("None")
+            fits = is_number(value) and (kind != _WHOLE or value % 1 == 0 or value == math.inf)
+            if kind is not None and not missing and not fits:
+                raise ValueError(
+                    f"{type(self).__name__}: {field.name}={value!r:.200} must be {kind}"
+                )
             if isinstance(value, np.generic):
                 plain = float(value) if isinstance(value, np.floating) else value.item()
                 object.__setattr__(self, field.name, plain)
@@ -101,7 +127,7 @@ class Method(abc.ABC, Generic[M]):
             return step
         return Step(dataclasses.replace(memory, tol=tol), step.report)
 
-    def inverse_hessian(self, space: Space, memory: M) -> object:
+    def inverse_hessian(self, space: Space, memory: M) -> Unchecked:
         """An operator like the inverse of the Hessian, where the method has learned one: the
         ``hess_inv`` of a result."""
         return None

@@ -7,18 +7,20 @@ and infinite outside.  Terms are written in the array API standard: x may be of 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import math
 import warnings
 from collections.abc import Callable
+from numbers import Real
 from typing import Any, Protocol
 
 import array_api_compat
 import numpy as np
 
-from momentous.core.admission import levels_to_the_user, scalar
-from momentous.core.box import Entries, Sides
+from momentous.core.admission import Admission, levels_to_the_user, scalar
+from momentous.core.box import Entries, Sides, numbers_or_none
 from momentous.core.space import Array, Space
 
 TERMS = "L1, ElasticNet, GroupL2, NonNegative, Box, Simplex, Ball"
@@ -49,8 +51,6 @@ def as_weight(x: Array, weight: Any) -> Any:
     """A number as it is; weights as an array of the library, dtype and device of x."""
     if isinstance(weight, int | float):
         return weight
-    if weight is None:
-        raise TypeError("a penalty has None for a weight; give one number, or one per entry")
     made = _xp(x).asarray(weight, dtype=x.dtype, **_where(x))
     pairs = zip(made.shape[::-1], x.shape[::-1], strict=False)
     if len(made.shape) > len(x.shape) or any(a not in (1, b) for a, b in pairs):
@@ -61,20 +61,34 @@ def as_weight(x: Array, weight: Any) -> Any:
     return made
 
 
-def _check(term: Any, *names: str) -> None:
-    """Numbers are finite and >= 0; a list is an array from here on."""
+def _is_of_another_library(value: Any) -> bool:
+    """Is it an array, of compiled code perhaps, whose numbers are not looked at?  Or a list with
+    one."""
+    if isinstance(value, list | tuple):
+        return any(map(_is_of_another_library, value))
+    return array_api_compat.is_array_api_obj(value) and not isinstance(
+        value, np.ndarray | np.generic
+    )
+
+
+def _check(term: Any, *names: str, one: bool = False) -> None:
+    """Numbers are finite and >= 0; a list is an array from here on.  ``one``: not several."""
+    kinds = "one number" if one else "one number, or an array of numbers"
     for name in names:
-        value = getattr(term, name)
-        if isinstance(value, list | tuple):
-            value = np.asarray(value)
-            object.__setattr__(term, name, value)
-        if not isinstance(value, int | float | complex | str | bytes | np.ndarray):
-            continue  # of another library, or of compiled code
-        numbers = np.asarray(value)
-        if numbers.dtype.kind not in "biuf" or not np.all((numbers >= 0) & np.isfinite(numbers)):
+        value = given = getattr(term, name)
+        if _is_of_another_library(value):
+            several, fits = bool(getattr(value, "shape", ())), True  # it may be traced
+        else:
+            if isinstance(value, list | tuple):
+                with contextlib.suppress(ValueError):  # lists of unlike lengths
+                    value = np.asarray(value)
+                    object.__setattr__(term, name, value)
+            numbers = np.asarray(value, object if isinstance(value, list | tuple) else None)
+            several, fits = numbers.ndim > 0, numbers.dtype.kind in "biuf"
+            fits = fits and bool(np.all((numbers >= 0) & np.isfinite(numbers)))
+        if not fits or (one and several):
             raise ValueError(
-                f"{type(term).__name__}: {name}={value!r} must be finite and >= 0: one number, or "
-                "an array of numbers"
+                f"{type(term).__name__}: {name}={given!r:.200} must be finite and >= 0: {kinds}"
             )
 
 
@@ -98,6 +112,9 @@ class L1:
         threshold = step * as_weight(x, self.weight)
         return x - _xp(x).clip(x, -threshold, threshold)
 
+    def _unit(self, x: Array) -> Any:
+        return _inverse_of_large(as_weight(x, self.weight))
+
 
 @dataclasses.dataclass(frozen=True)
 class ElasticNet:
@@ -111,13 +128,19 @@ class ElasticNet:
     ridge: float = 1.0
 
     def __post_init__(self) -> None:
-        _check(self, "weight", "ridge")
+        _check(self, "weight")
+        _check(self, "ridge", one=True)
 
     def value(self, x: Array) -> Any:
         return L1(self.weight).value(x) + self.ridge * _summed(x * x) / 2
 
     def prox(self, x: Array, step: Any) -> Array:
         return L1(self.weight).prox(x, step) / (1.0 + step * self.ridge)
+
+
+def _are_ordered(labels: tuple[Any, ...]) -> bool:
+    """Are they real numbers, NaN not among them?"""
+    return all(isinstance(each, Real) and each == each for each in labels)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,6 +164,11 @@ class GroupL2:
                     "entry of x: [0, 0, 1] puts the first two entries into one group"
                 )
             labels = tuple(np.asarray(self.groups).reshape(-1).tolist())
+            if not (all(isinstance(each, str) for each in labels) or _are_ordered(labels)):
+                raise ValueError(
+                    f"GroupL2: groups={self.groups!r:.200} must be labels that can be sorted, "
+                    "numbers or names, one per entry of x, as in [0, 0, 1]"
+                )
             object.__setattr__(self, "groups", labels)
 
     @functools.cached_property
@@ -190,10 +218,14 @@ class GroupL2:
         share = 1.0 - threshold / xp.where(norms > threshold, norms, zero + 1.0)
         return x * self._spread(x, xp.where(norms > threshold, share, zero + 0.0 * norms))
 
-    def _rest(self, u: Array, end: Array) -> Array:
+    def _unit(self, x: Array) -> Any:
+        norms = self._norms(x)
+        return _inverse_of_large(as_weight(norms, self.weight)) * _xp(x).ones_like(norms)
+
+    def _rest(self, u: Array, end: Array, step: Any) -> Array:
         xp, norms = _xp(u), self._norms(u)
-        weight, one = as_weight(norms, self.weight), xp.ones_like(norms)
-        share = xp.where(norms > weight, weight / xp.where(norms > 0, norms, one), one)
+        threshold, one = step * as_weight(norms, self.weight), xp.ones_like(norms)
+        share = xp.where(norms > threshold, threshold / xp.where(norms > 0, norms, one), one)
         return u * self._spread(u, share)
 
 
@@ -214,6 +246,13 @@ class Box:
 
     lower: Any = None
     upper: Any = None
+
+    def __post_init__(self) -> None:
+        for name, missing in (("lower", -math.inf), ("upper", math.inf)):
+            side = getattr(self, name)
+            if side is not None and not _is_of_another_library(side):
+                made = numbers_or_none(side, missing, f"{type(self).__name__}: {name}=")
+                object.__setattr__(self, name, made if made.ndim else float(made))
 
     @property
     def bounds(self) -> Sides:
@@ -255,7 +294,7 @@ class Simplex:
     total: Any = 1.0
 
     def __post_init__(self) -> None:
-        _check(self, "total")
+        _check(self, "total", one=True)
 
     def value(self, x: Array) -> Any:
         xp = _xp(x)
@@ -279,7 +318,10 @@ class Simplex:
         off = _shared(y, self.total, inside)
         return xp.where(inside, xp.maximum(y - off, xp.zeros_like(x)), y)
 
-    def _rest(self, u: Array, end: Array) -> Array:
+    def _unit(self, x: Array) -> Any:
+        return _small(self.total)
+
+    def _rest(self, u: Array, end: Array, step: Any) -> Array:
         """The smaller of u and theta."""
         xp, inside = _xp(u), end > 0.0
         theta = _shared(xp.where(inside, u - end, xp.zeros_like(u)), 0.0, inside)
@@ -293,7 +335,7 @@ class Ball:
     radius: Any = 1.0
 
     def __post_init__(self) -> None:
-        _check(self, "radius")
+        _check(self, "radius", one=True)
 
     def _norm(self, x: Array) -> Array:
         return _xp(x).linalg.vector_norm(x)
@@ -308,25 +350,81 @@ class Ball:
         one = xp.ones_like(norm)
         return x * xp.where(norm > self.radius, self.radius / xp.where(norm > 0, norm, one), one)
 
-    def _rest(self, u: Array, end: Array) -> Array:
+    def _unit(self, x: Array) -> Any:
+        return _small(2.0 * self.radius)
+
+    def _rest(self, u: Array, end: Array, step: Any) -> Array:
         xp, norm = _xp(u), self._norm(u)
         zero = xp.zeros_like(norm)
         over = 1.0 - self.radius / xp.where(norm > 0, norm, zero + 1.0)
         return u * xp.where(norm > self.radius, over, zero)
 
 
+def _inverse_of_large(weight: Any) -> Any:
+    """1/w where w > 1, else 1."""
+    if isinstance(weight, int | float):
+        return 1.0 / max(1.0, weight)
+    return 1.0 / _xp(weight).maximum(weight, _xp(weight).ones_like(weight))
+
+
+def _small(size: Any) -> Any:
+    """The size of a set that is smaller than 1, else 1; and 1 of a point."""
+    if isinstance(size, int | float):
+        return min(1.0, size) or 1.0
+    one = _xp(size).ones_like(size)
+    return _xp(size).where((size > 0.0) & (size < one), size, one)
+
+
+def _unit(term: Any, x: Array) -> Any:
+    """The step t by which a point is measured: 1; but of a set that is narrower the width, and of a
+    norm with a weight w > 1 the step 1/w, whose prox moves by 1.
+
+    With the step 1 a small set, or a steep norm, holds all that is within a tolerance of its kinks,
+    and so might any point be a solution.
+    """
+    unit = vars(type(term)).get("_unit")  # not that of a subclass, whose prox may be another
+    return 1.0 if unit is None else unit(term, x)
+
+
+def _target(term: Any, x: Array, g: Array) -> Array:
+    """prox(x - t g, t)."""
+    t = _unit(term, x)
+    return term.prox(x - _of_entries(term, x, t) * g, t)
+
+
+def _of_entries(term: Any, x: Array, t: Any) -> Any:
+    """The step t of each entry, given that of each group."""
+    return term._spread(x, t) if type(term) is GroupL2 else t
+
+
 def _gap(term: Any, x: Array, g: Array) -> Array:
-    """x - prox(x - g, 1), where neither a small g nor a small x is lost beside the other: with
-    u = x - g it is also g + (u - prox(u)), and ``_rest`` of a term is u - prox(u) without the
-    difference."""
-    xp = _xp(x)
+    """(x - prox(x - t g, t))/t, where neither a small g nor a small x is lost beside the other:
+    with u = x - t g it is also g + (u - prox(u))/t, and ``_rest`` of a term is u - prox(u) without
+    the difference."""
+    xp, step = _xp(x), _unit(term, x)
     if type(term) is L1:
         weight = as_weight(x, term.weight)
-        return xp.minimum(xp.maximum(x, g - weight), g + weight)
-    u, end = x - g, term.prox(x - g, 1.0)  # a prox may write into what it is given
+        return xp.minimum(xp.maximum(x / step, g - weight), g + weight)
+    t = _of_entries(term, x, step)
+    u = x - t * g
+    end = term.prox(x - t * g, step)  # a prox may write into what it is given
     rest = vars(type(term)).get("_rest")  # not that of a subclass, whose prox may be another
-    left = u - end if rest is None else rest(term, u, end)
-    return xp.where(xp.abs(g) < xp.abs(x), g + left, x - end)
+    left = u - end if rest is None else rest(term, u, end, step)
+    return xp.where(t * xp.abs(g) < xp.abs(x), g + left / t, (x - end) / t)
+
+
+class _TermOfUser:
+    """A term of the user's own: it may work in place, and may return one buffer again and again."""
+
+    def __init__(self, given: SimpleTerm, space: Space):
+        self._given, self._space, self._admission = given, space, Admission(space)
+        self._source = f"the prox of penalty={type(given).__name__}"
+
+    def value(self, x: Array) -> Any:
+        return self._given.value(self._space.copy(x))
+
+    def prox(self, x: Array, step: Any) -> Array:
+        return self._admission.admit(self._given.prox(self._space.copy(x), step), self._source)
 
 
 class Penalty:
@@ -337,10 +435,12 @@ class Penalty:
 
     __slots__ = ("given", "ridge", "term")
 
-    def __init__(self, given: Any):
+    def __init__(self, given: Any, space: Space | None = None):
         self.given, self.term, self.ridge = given, given, None
         if type(given) is ElasticNet:  # the prox of a subclass may be another
             self.term, self.ridge = L1(given.weight), given.ridge
+        elif space is not None and type(given) not in _OURS:
+            self.term = _TermOfUser(given, space)
 
     def apply(self, m: Entries, function: Any, x: Array, *others: Any) -> Any:
         """What a function of whole arrays makes of x, and of a step or another array."""
@@ -367,11 +467,21 @@ class Penalty:
         return self.apply(m, self.term.prox, x, step)
 
     def gap(self, m: Any, x: Array, gradient: Array) -> Array:
-        """x - prox(x - g, 1): 0 exactly at first-order points of f + h."""
+        """(x - prox(x - t g, t))/t: 0 exactly at first-order points of f + h.  The step t is 1,
+        but less for small sets and steep norms."""
         return self.apply(m, functools.partial(_gap, self.term), x, gradient)
 
+    def has_unit_step(self, x: Array) -> bool:
+        """Is the step t of the gap 1?"""
+        step = _unit(self.term, x)
+        return bool(step == 1.0 if isinstance(step, float) else _xp(step).all(step == 1.0))
+
+    def target(self, m: Any, x: Array, gradient: Array) -> Array:
+        """prox(x - t g, t)."""
+        return self.apply(m, functools.partial(_target, self.term), x, gradient)
+
     def size(self, m: Any, x: Array, gradient: Array) -> Any:
-        """|x - prox(x - g, 1)|, not finite where an entry of the gradient is not."""
+        """The norm of the gap, not finite where an entry of the gradient is not."""
         return m.norm(self.gap(m, x, gradient)) + 0.0 * m.inner(gradient, gradient)
 
     def report(self, space: Space, x: Array, size: float) -> dict[str, Any]:
@@ -385,7 +495,7 @@ class _BallOfParts(Ball):
 
     norm: Any = None  # over all of them
 
-    _rest = Ball._rest
+    _rest, _unit = Ball._rest, Ball._unit
 
     def _norm(self, x: Array) -> Array:
         return _xp(x).asarray(self.norm(x), dtype=x.dtype, **_where(x))
@@ -397,7 +507,7 @@ class PenaltyOfParts(Penalty):
     __slots__ = ()
 
     def __init__(self, given: Any, space: Space, part: Array):
-        super().__init__(given)
+        super().__init__(given, space)
         if type(given) is Ball:
             self.term = _BallOfParts(given.radius, space.norm)
         elif not _is_sum_over_parts(given, part):
@@ -421,6 +531,9 @@ def _is_sum_over_parts(term: Any, part: Array) -> bool:
     if type(term) is Simplex:
         return has_rows
     return type(term) in (L1, ElasticNet, Box, NonNegative) or getattr(term, "separable", False)
+
+
+_OURS = (L1, GroupL2, Box, NonNegative, Simplex, Ball)
 
 
 def bounds_or_term(bounds: Any, penalty: Any) -> tuple[Any, Any]:
@@ -448,14 +561,14 @@ def check_term(term: Any) -> None:
 def read_penalty(term: Any, space: Space, start: Array) -> Penalty:
     """The term that ``penalty=`` asks for, tried out at the start."""
     check_term(term)
-    there = term.prox(start, 1.0)
+    there = term.prox(space.copy(start), 1.0)  # it may work in place
     shape = tuple(getattr(there, "shape", ()))
     if shape != space.shape or getattr(there, "dtype", None) != space.dtype:
         raise ValueError(
             f"the prox of penalty={term!r} makes {getattr(there, 'dtype', type(there).__name__)} "
             f"of shape {shape} of an x of {space.dtype} and shape {space.shape}; it must keep both"
         )
-    return PenaltyOfParts(term, space, start) if space.is_part else Penalty(term)
+    return PenaltyOfParts(term, space, start) if space.is_part else Penalty(term, space)
 
 
 def add_penalty(penalty: Any, bounds: Any, space: Space, start: Array) -> Any:
@@ -468,6 +581,9 @@ def add_penalty(penalty: Any, bounds: Any, space: Space, start: Array) -> Any:
 
 def membership(feasible: Any) -> Callable[[Array], bool]:
     """Is a point in the set that ``feasible=`` names: a term, or a function of x?"""
+    if isinstance(feasible, type):
+        name = feasible.__name__
+        raise TypeError(f"feasible={name} is a class; pass a set such as {name}(...), an object")
     if callable(getattr(feasible, "value", None)):
         return lambda x: math.isfinite(scalar(feasible.value(x), "value(x) of feasible"))
     if callable(feasible):

@@ -134,6 +134,7 @@ class Result(OptimizeResultCompatible, Options):
     best_x: Array  # the evaluated point with the smallest gradient norm
     best_grad_norm: float  # that norm
     method: Unchecked  # the method that ran, with its hyper-parameters
+    method_name: str  # its name: "auto" of the default, unless that was asked for as "safeguarded"
     # Where the method has learned it (L-BFGS, also within auto) and x is on the host: a linear
     # operator like the inverse of the Hessian, on flat vectors.  With bounds it is that of the free
     # variables alone, and 0 for those at bounds.
@@ -165,7 +166,11 @@ class Result(OptimizeResultCompatible, Options):
         """SciPy's order first, a line for each entry; arrays are cut short, details left out."""
         names = [name for name in _FIRST if name in self]
         names += [name for name in self if name not in (*_FIRST, *_DETAILS)]
-        return in_lines({name: self[name] for name in names})
+        shown = {name: self[name] for name in names}
+        return in_lines(shown | ({"method": self._named_method()} if "method" in shown else {}))
+
+    def _named_method(self) -> Unchecked:
+        return self.get("method_name", getattr(self.method, "name", self.method))
 
     def _repr_html_(self) -> str:
         """For notebooks: the ending, the numbers, and how the gradient norm has fallen."""
@@ -176,7 +181,7 @@ class Result(OptimizeResultCompatible, Options):
             facts["x"] = type(self.x).__name__
             facts["x"] += "" if shape is None else f" of shape {tuple(shape)}"
         if "method" in self:
-            facts["method"] = getattr(self.method, "name", self.method)
+            facts["method"] = self._named_method()
         status = getattr(self.get("status"), "name", self.get("status"))
         title = f"{'success' if self.get('success') else 'no success'}: {status}"
         table = html.facts_table(title, facts, str(self.get("message", "")))
@@ -192,7 +197,9 @@ _FIRST = (
     "restarts", "time", "method",
 )  # fmt: skip
 MOST_LETTERS = 300  # of a line
-_DETAILS = ("numbers", "nhev", "trace", "best_x", "best_grad_norm", "hess_inv", "allvecs")
+_DETAILS = (
+    "numbers", "nhev", "trace", "best_x", "best_grad_norm", "method_name", "hess_inv", "allvecs",
+)  # fmt: skip
 
 
 def in_lines(entries: Options) -> str:

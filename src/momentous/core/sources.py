@@ -38,6 +38,29 @@ class Differences:
     absolute_step: ArrayLike | None = None  # the same, as it is
     map: Fun = map  # how fun is applied to many points: `Pool.map`, for example
 
+    def __post_init__(self) -> None:
+        for name, step in (
+            ("finite_diff_rel_step", self.relative_step), ("eps", self.absolute_step),
+        ):  # fmt: skip
+            given = np.asarray(0.0 if step is None else step)
+            fits = given.dtype.kind in "iuf" and bool(np.all(np.isfinite(given)))
+            if not fits or (name == "eps" and step is not None and not np.all(given)):
+                raise ValueError(
+                    f"{name}={step!r} must be the step of differences: a number other than 0, or "
+                    "one per variable; leave it out for the default"
+                )
+
+    def require_size(self, size: int) -> None:
+        """Refuse steps of which there is neither one nor one for each of so many variables."""
+        for name, step in (
+            ("finite_diff_rel_step", self.relative_step), ("eps", self.absolute_step),
+        ):  # fmt: skip
+            if step is not None and np.size(step) not in (1, size):
+                raise ValueError(
+                    f"{name} has {np.size(step)} numbers, and x has {size} entries; give one "
+                    "number, or one per entry"
+                )
+
 
 Jac = Fun | bool | Literal["2-point", "3-point", "autodiff"] | Differences | None
 
@@ -47,6 +70,7 @@ def function_source(fun: Fun, jac: Jac, args: tuple[object, ...], space: Space) 
     if not callable(fun):
         raise TypeError(f"fun must be callable, not {fun!r}")
     if isinstance(jac, Differences):
+        jac.require_size(space.size)
         return _Differences(fun, args, space, jac)
     if callable(jac):
         return _Separate(fun, jac, args, space)
@@ -86,9 +110,15 @@ class Words(NamedTuple):
         "draw the batch, or the random numbers, once before the run; for mini-batches use "
         "torch.optim or optax"
     )
+    suspect: bool = False  # is it often random, or its gradient changed, in the hands of its users?
 
 
 Answer = tuple[Unchecked, Array, int]  # value or NaN, gradient or image, number of values it took
+
+
+DIFFERENCES_ADVICE = (
+    "a gradient of your own is more exact than differences: jac=callable, True, 'autodiff'"
+)
 
 
 class Source:
@@ -96,6 +126,7 @@ class Source:
 
     fused = False  # does every gradient bring the value with it?
     by_differences = False
+    fits_steps = True  # may the steps of differences follow what values are like?
     has_values = True  # of an objective; otherwise the residual's norm takes their place
     is_map = False  # is the answer the image of a descent map rather than a gradient?
     noun = "gradient"  # what the norms of samples are norms of, for messages
@@ -115,6 +146,11 @@ class Source:
         """The answer at x, where the value is known, or NaN; it may still be on the device."""
         raise NotImplementedError
 
+    def gradient_noise(self, x: Array, noise: float) -> float:
+        """How far the norm of the gradient at x may be off, where it is made of differences of
+        values with this noise."""
+        return 0.0
+
     def arrays_at(self, x: Array, gradient: Array, image: Array) -> dict[str, Array]:
         """What a result shows besides x."""
         return {"jac": gradient}
@@ -123,6 +159,11 @@ class Source:
     def smooth(self) -> Source:
         """The same without a simple term."""
         return self
+
+    @property
+    def rounding(self) -> float:
+        """The unit roundoff of values, as far as it is known."""
+        return self.space.rounding
 
 
 class Wrapped(Source):
@@ -140,6 +181,13 @@ class Wrapped(Source):
 
     def gradient(self, x: Array, known: float) -> Answer:
         return self.inner.gradient(x, known)
+
+    @property
+    def rounding(self) -> float:
+        return self.inner.rounding
+
+    def gradient_noise(self, x: Array, noise: float) -> float:
+        return self.inner.gradient_noise(x, noise)
 
     def arrays_at(self, x: Array, gradient: Array, image: Array) -> dict[str, Array]:
         return self.inner.arrays_at(x, gradient, image)
@@ -348,37 +396,144 @@ class _Autodiff(_Function):
         return self._where_it_is(value), self.admission.admit(gradient, "the derivative of fun"), 1
 
 
+# How far a difference of values is off, in units of their rounding: both by the last one, and by
+# those on the way to it.
+DIFFERENCE_NOISE = 4.0
+# The unit roundoff of values in single precision, whatever the precision of x.
+SINGLE = 2.0**-24
+TINY = float(np.finfo(float).tiny)
+
+
+# What the curvature that a method has learned from differences is worth.
+LEARNED_BY_DIFFERENCES = (
+    "hess_inv was learned from differences of fun: their noise may make it wrong by a factor of "
+    "several; for error bars invert the Hessian made of longer differences, or pass jac= "
+    "(docs/how-to/error-bars.md)"
+)
+
+
+class _Measured(NamedTuple):
+    """What values around a point tell."""
+
+    slopes: AnyArray
+    unchanged: AnyArray  # by which coordinates has the value not changed at all?
+    is_single: bool  # are all values numbers of single precision?
+    largest: float  # of the values
+    calls: int  # of the values it took
+
+
 class _Differences(_Function):
-    """Forward or central differences of fun, one coordinate at a time, through the host."""
+    """Forward or central differences of fun, one coordinate at a time, through the host.
+
+    Steps fit the precision of the values.  Where all of them are numbers of single precision, the
+    steps are those of single precision, in double precision, too: over shorter ones differences
+    are 0, or come in steps.  Where values are rounded otherwise, all differences may be 0: then
+    each is looked at over longer steps, as a gradient of 0 would end the run.
+    """
 
     by_differences = True
     words = None
-    advice = "a gradient of your own is more exact than differences: jac=callable, True, 'autodiff'"
 
     def __init__(self, fun: Fun, args: tuple[object, ...], space: Space, how: Differences):
         super().__init__(fun, args, space)
         self.central, self._how = how.central, how
-        self.relative_step = (2 * space.rounding) ** (1 / 3 if self.central else 1 / 2)
+        self.advice = DIFFERENCES_ADVICE + ("" if self.central else " (or '3-point')")
+        self._rounding = space.rounding
+        self.fits_steps = how.absolute_step is None and how.relative_step is None
+
+    @property
+    def rounding(self) -> float:
+        """What the values behind the last gradient were like."""
+        return self._rounding
 
     def gradient(self, x: Array, known: float) -> Answer:
         """By points of the box alone.  The derivative by a fixed variable is 0: nothing can be
         asked of it."""
-        host, box = to_numpy(x), self.space.box
+        host = to_numpy(x)
         flat = host.reshape(-1)
-        sides = (-math.inf, math.inf) if box is None else (box.lower, box.upper)
-        lower, upper = (np.broadcast_to(to_numpy(side).reshape(-1), flat.shape) for side in sides)
-        places = places_in_box(flat, self._steps(flat), lower, upper, self.central)
+        places = self._places(flat, self.rounding)
         values = 0
         if known != known and not (self.central and has_two_sides(flat, places).all()):
             known, values = self.value(x), 1
+        found = self._measure(flat, known, places)
+        if self.fits_steps:
+            found = self._fit_to_precision(flat, known, found)
+            found = self._look_further(flat, known, found)
+        gradient = self.space.from_numpy(found.slopes.reshape(host.shape))
+        return known, gradient, values + found.calls
+
+    def gradient_noise(self, x: Array, noise: float) -> float:
+        flat = to_numpy(x).reshape(-1)
+        places = self._places(flat, self.rounding)
+        apart = np.abs(places[0].astype(float) - (places[1] if self.central else flat))
+        shares = np.divide(1.0, apart, out=np.zeros(flat.shape), where=apart > 0.0)
+        return max(noise, TINY) * float(np.linalg.norm(shares))
+
+    def _fit_to_precision(self, flat: AnyArray, known: float, found: _Measured) -> _Measured:
+        """By the steps that fit values in single or in double precision, whichever they are."""
+        is_single = found.is_single
+        if self.space.rounding >= SINGLE or is_single == (self.rounding == SINGLE):
+            return found
+        rounding = SINGLE if is_single else self.space.rounding
+        again = self._measure(flat, known, self._places(flat, rounding))
+        if again.is_single != is_single:  # a few round numbers, such as 2 at a minimum
+            return found._replace(calls=found.calls + again.calls)
+        self._rounding = rounding
+        return again._replace(calls=found.calls + again.calls)
+
+    def _look_further(self, flat: AnyArray, known: float, found: _Measured) -> _Measured:
+        """Where the whole gradient is lost in rounding, look at differences that are exactly 0 over
+        longer steps.
+
+        (Elsewhere the others lead on, and a variable of no influence would cost two values more in
+        every gradient.)  What does not change over 1/200 of max(1, |x|) is taken as flat."""
+        for rounding in (self.rounding, SINGLE):
+            noise = DIFFERENCE_NOISE * self.rounding * found.largest
+            lost = float(np.linalg.norm(found.slopes)) <= self.gradient_noise(flat, noise)
+            if not (lost and found.unchanged.any()):
+                break
+            if self.central and rounding == self.rounding:
+                continue  # they were as long
+            places = self._places(flat, rounding, central=True)
+            places = [np.where(found.unchanged, place, flat) for place in places]
+            longer = self._measure(flat, known, places)
+            usable = found.unchanged & np.isfinite(longer.slopes)
+            found = found._replace(
+                slopes=np.where(usable, longer.slopes, found.slopes),
+                unchanged=longer.unchanged,
+                calls=found.calls + longer.calls,
+            )
+        return found
+
+    def _places(self, flat: AnyArray, rounding: float, central: bool = False) -> list[AnyArray]:
+        """Where each coordinate is moved for its difference, for values with this roundoff."""
+        box, central = self.space.box, central or self.central
+        sides = (-math.inf, math.inf) if box is None else (box.lower, box.upper)
+        lower, upper = (np.broadcast_to(to_numpy(side).reshape(-1), flat.shape) for side in sides)
+        steps = self._steps(flat, (2 * rounding) ** (1 / 3 if central else 1 / 2))
+        return places_in_box(flat, steps, lower, upper, central)
+
+    def _measure(self, flat: AnyArray, known: float, places: list[AnyArray]) -> _Measured:
+        """By the values at all places that are not x itself."""
         moves = [(int(i), each[i]) for each in places for i in np.flatnonzero(each != flat)]
         found = self._values_at(self._with_entries(flat, moves), len(moves))
+        seen = np.append(found, known)
+        seen = seen[np.isfinite(seen)]
         there = [np.full(flat.shape, known) for _ in places]
         for values_there, each in zip(there, places, strict=True):
             moved = np.flatnonzero(each != flat)
             values_there[moved], found = found[: moved.size], found[moved.size :]
-        gradient = slopes_by_places(flat, places, known, there)
-        return known, self.space.from_numpy(gradient.reshape(host.shape)), values + len(moves)
+        with np.errstate(over="ignore"):
+            is_single = bool(np.all(seen.astype(np.float32) == seen))
+        here = known if known == known else there[0]  # of central ones both sides are compared
+        return _Measured(
+            slopes_by_places(flat, places, known, there),
+            np.any([place != flat for place in places], axis=0)
+            & np.all([values == here for values in there], axis=0),
+            is_single,
+            float(np.max(np.abs(seen), initial=0.0)),
+            len(moves),
+        )
 
     def _values_at(self, points: Iterator[Array], count: int) -> AnyArray:
         """The values of fun at so many points."""
@@ -397,10 +552,10 @@ class _Differences(_Function):
             moved[i] = place
             yield self.space.from_numpy(moved.reshape(self.space.shape))
 
-    def _steps(self, flat: AnyArray) -> AnyArray:
+    def _steps(self, flat: AnyArray, share: float) -> AnyArray:
         """How far each coordinate is moved: as asked for, or by a share of max(1, |x|)."""
         sizes = np.abs(flat).astype(float)
-        steps: AnyArray = self.relative_step * np.maximum(1.0, sizes)
+        steps: AnyArray = share * np.maximum(1.0, sizes)
         if self._how.absolute_step is not None:
             steps = np.broadcast_to(np.asarray(self._how.absolute_step, dtype=float), flat.shape)
         elif self._how.relative_step is not None:

@@ -6,6 +6,8 @@ import dataclasses
 import math
 from collections.abc import Iterator, Mapping
 
+import numpy as np
+
 from momentous.core.machine import NUMBERS, Arithmetic, Machine
 from momentous.core.record import record
 from momentous.core.space import Space
@@ -27,6 +29,8 @@ class Stand:
     begins_epoch: bool
 
 
+MEASURED_EVERY = 32  # iterations: the length of x, as it costs a pass
+
 # A change is told from what so many epochs have brought: one may be short, or lead uphill first.
 LEAST_EPOCHS = 2
 
@@ -41,6 +45,7 @@ class Progress:
     time: float = 0.0  # seconds inside the method and the user's functions
     restarts: int = 0
     grad_norm: float = math.nan  # at the last sample
+    grad_noise: float = 0.0  # how far rounding may have moved it, of a gradient by differences
     start_fun: float = math.nan  # f(x0), the scale of rounding in values
     start_norm: float = math.nan  # the norm at x0, the scale of rounding in gradients
     start_size: float = math.nan  # |x0|, the scale of lengths
@@ -55,6 +60,7 @@ class Progress:
     awaits_stand: bool = False  # will the next sample be where an epoch begins?
     epoch_nit: int = 0  # the iteration of the last restart
     noun: str = "gradient"  # what the norms are norms of, for messages
+    next_kink_look: int = MEASURED_EVERY  # the iteration from which on a kink is looked for again
 
     def out_of(self, budget: str, spent: str, numbers: Mapping[str, float]) -> Ending:
         """The ending of a run whose budget is spent: where it stands, and what to raise."""
@@ -113,7 +119,8 @@ class Criterion:
 class GradientNorm(Criterion):
     """|grad f| <= tolerance, in the Euclidean norm, at the last point evaluated.
 
-    Where the objective has risen without reason (`Progress.acceptable`) that is not enough.
+    Of a gradient by differences it is enough if it is within their noise, which is all that they
+    can tell.  Where the objective has risen without reason (`Progress.acceptable`) nothing is.
     """
 
     tolerance: float
@@ -122,13 +129,23 @@ class GradientNorm(Criterion):
         require("tolerance", self.tolerance, 0)
 
     def check(self, progress: Progress) -> Ending | None:
-        norm = progress.grad_norm
-        if not (norm <= self.tolerance and progress.acceptable):
+        norm, noise, tolerance = progress.grad_norm, progress.grad_noise, self.tolerance
+        if not (norm <= max(tolerance, noise) and progress.acceptable):
             return None
-        message = (
-            f"the {progress.noun} norm {norm:.3g} is within the tolerance {self.tolerance:.3g}"
-        )
-        return Ending(Status.CONVERGED, message, {"grad_norm": norm, "tolerance": self.tolerance})
+        numbers = {"grad_norm": norm, "tolerance": tolerance}
+        if not norm <= noise or noise == 0.0:
+            message = f"the {progress.noun} norm {norm:.3g} is within the tolerance {tolerance:.3g}"
+            return Ending(Status.CONVERGED, message, numbers)
+        message = f"the {progress.noun} norm is within the noise of differences, {noise:.2g}"
+        if norm == 0.0 and progress.noun == "gradient":
+            message = (
+                "all differences of fun are 0: x is a minimum, or fun is flat or rounded there"
+            )
+        elif tolerance < noise:
+            message += f", to which the tolerance {tolerance:.3g} was raised"
+        else:
+            message += f", and so within the tolerance {tolerance:.3g}"
+        return Ending(Status.CONVERGED, message, numbers | {"noise": noise})
 
     def next_check(self, progress: Progress) -> float:
         return math.inf if type(self) is GradientNorm else super().next_check(progress)
@@ -159,7 +176,7 @@ class Iterations(Criterion):
     limit: int
 
     def __post_init__(self) -> None:
-        require("max_iterations", self.limit, 0)
+        object.__setattr__(self, "limit", whole("max_iterations", self.limit, 0))
 
     def check(self, progress: Progress) -> Ending | None:
         if progress.nit < self.limit:
@@ -180,7 +197,7 @@ class Evaluations(Criterion):
     limit: int
 
     def __post_init__(self) -> None:
-        require("max_evaluations", self.limit, 0)
+        object.__setattr__(self, "limit", whole("max_evaluations", self.limit, 0))
 
     def check(self, progress: Progress) -> Ending | None:
         nfev, njev = progress.nfev, progress.njev
@@ -217,7 +234,7 @@ class Stagnation(Criterion):
     iterations: int
 
     def __post_init__(self) -> None:
-        require("iterations", self.iterations, 1)
+        object.__setattr__(self, "iterations", whole("iterations", self.iterations, 1))
 
     def check(self, progress: Progress) -> Ending | None:
         norm, nit = progress.best_grad_norm, progress.best_nit
@@ -246,7 +263,7 @@ class SmallChange(Criterion):
 
     def __post_init__(self) -> None:
         require("tolerance", self.tolerance, 0)
-        require("iterations", self.iterations, 1)
+        object.__setattr__(self, "iterations", whole("iterations", self.iterations, 1))
         object.__setattr__(self, "window", self.iterations)
 
 
@@ -400,7 +417,6 @@ def rests(level: int, since_best: int) -> bool:
 
 
 DIVERGENCE_FACTOR = 1e20  # times the scale of the start is beyond all bounds
-MEASURED_EVERY = 32  # iterations: the length of x, as it costs a pass
 
 
 def next_look(progress: Progress, stop: Criterion) -> tuple[float, float]:
@@ -492,11 +508,30 @@ def overflows(square: float, largest: float) -> bool:
 
 
 def require(name: str, value: Unchecked, least: float = -math.inf, kind: str = "a number") -> None:
-    """Refuse what is no number, text that looks like one included, or is too small."""
+    """Refuse what is no number, text and truth values included, or is too small."""
+    enough = getattr(value, "ndim", 0) == 0 and not isinstance(value, bool | np.bool_)
     try:
-        enough = bool(value >= least) and getattr(value, "ndim", 0) == 0
-    except (TypeError, ValueError):  # text, a list
+        enough = enough and bool(float(value + 0) >= least)
+    except (TypeError, ValueError, OverflowError):  # text, a list, a whole number beyond floats
         enough = False
     if not enough:
         limit = f" >= {least}" if math.isfinite(least) else ""
-        raise ValueError(f"{name}={value!r} must be {kind}{limit}")
+        raise ValueError(f"{name}={value!r:.200} must be {kind}{limit}")
+
+
+def whole(name: str, value: Unchecked, least: int) -> Unchecked:
+    """That number as an int, if it is whole (1e5, too); infinity is no limit, and stays."""
+    require(name, value, least, "a whole number")
+    if value == math.inf:
+        return math.inf
+    if value != int(value):
+        raise ValueError(
+            f"{name}={value!r} must be a whole number >= {least}, such as {round(value)}"
+        )
+    return int(value)
+
+
+def require_truth(name: str, value: Unchecked, other: str = "") -> None:
+    """Refuse what is neither true nor false: text, and numbers other than 0 and 1."""
+    if not (isinstance(value, bool | np.bool_ | int | None) and value in (None, 0, 1)):
+        raise TypeError(f"{name}={value!r} must be True or False{other}")

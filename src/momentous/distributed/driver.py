@@ -41,9 +41,9 @@ class Data(Layout):
     """Every rank has x and its share of the data: value and gradient are sums over ranks.
 
     ``fun`` and ``jac`` give the part of the sum that belongs to the data of this rank (a ridge of
-    theirs is added on one rank, or in parts; ``penalty=`` counts once).  One message of d + 1
-    numbers per evaluation: gradient and value.  All else is computed on every rank, in the same
-    way.
+    theirs is added on one rank, or in parts; ``penalty=`` counts once).  One message of d + 2
+    numbers per evaluation: gradient, value, and a checksum of x.  All else is computed on every
+    rank, in the same way; where ranks round differently, that of rank 0 is sent to them.
 
     Parameters
     ----------
@@ -60,10 +60,19 @@ class Data(Layout):
 
     def start(self, x0: object) -> Array:
         """That of rank 0."""
+        start = self._start_of_one_kind(x0)
+        return starting_point(self.ranks.broadcast(start))  # in memory of our own
+
+    def given(self, x: object, **others: object) -> Array:
+        """That of rank 0, which others may differ from by rounding."""
+        point = self._start_of_one_kind(x, **others)
+        return starting_point(self._agreement.point_of_rank_0(point))
+
+    def _start_of_one_kind(self, x0: object, **others: object) -> Array:
         start = starting_point(x0)
         kind = f"shape {tuple(start.shape)} and dtype {start.dtype}"
-        require_same(self.ranks, {"x0": kind})
-        return starting_point(self.ranks.broadcast(start))  # in memory of our own
+        require_same(self.ranks, {"x0": kind} | others)
+        return start
 
     def space(self, start: Array) -> Space:
         space = super().space(start)
@@ -89,8 +98,13 @@ class Data(Layout):
         admission, agreement = Admission(space), self._agreement
 
         def product(*given: object) -> Array:
-            part, failure = agreement.local(lambda: admission.admit(hessp(*given), "hessp"))
-            return agreement.sum_of_gradients(space, 0.0, part, failure)[1]
+            _, vector, *_ = given  # at an x whose gradient is known
+
+            def summed() -> Array:
+                part, failure = agreement.local(lambda: admission.admit(hessp(*given), "hessp"))
+                return agreement.sum_of_gradients(space, 0.0, part, vector, failure)[1]
+
+            return agreement.at_one_point(vector, summed)
 
         return product
 
@@ -119,6 +133,10 @@ class Variables(Data):
         start = starting_point(x0)
         require_same(self.ranks, {"x0": f"dtype {start.dtype}"})
         return start
+
+    def given(self, x: object, **others: object) -> Array:
+        require_same(self.ranks, others)
+        return self.start(x)
 
     def space(self, start: Array) -> Space:
         sizes = self.ranks.row_counts(math.prod(start.shape))
@@ -179,26 +197,33 @@ class SummedSource(Wrapped):
     def __init__(self, inner: Source, agreement: Agreement):
         super().__init__(inner)
         self._agreement = agreement
+        inner.fits_steps = False  # the parts of f may be unlike: all ranks take the same steps
 
     def value(self, x: Array) -> float:
-        if self.is_map and self.fused:  # a step of the map, which makes calls over ranks
-            value = self.inner.value(x)
-            return self._agreement.sum_of_values(value) if self.has_values else value
-        return self._agreement.sum_of_local(lambda: self.inner.value(x))
+        return self._agreement.at_one_point(x, lambda: self._value(x))
 
     def gradient(self, x: Array, known: float) -> Answer:
+        return self._agreement.at_one_point(x, lambda: self._gradient(x, known))
+
+    def _value(self, x: Array) -> float:
+        if self.is_map and self.fused:  # a step of the map, which makes calls over ranks
+            value = self.inner.value(x)
+            return self._agreement.sum_of_values(value, x) if self.has_values else value
+        return self._agreement.sum_of_local(lambda: self.inner.value(x), x)
+
+    def _gradient(self, x: Array, known: float) -> Answer:
         if self.is_map:
             value, image, values = self.inner.gradient(x, known)
             comes = self.fused and self.has_values
             # Without a value this sum still brings news.
-            total = self._agreement.sum_of_values(value if comes else 0.0)
+            total = self._agreement.sum_of_values(value if comes else 0.0, x)
             return total if comes else value, image, values
         # What is known is the value of the whole sum: of no use to the part of it that is here.
         found, failure = self._agreement.local(lambda: self.inner.gradient(x, math.nan))
         value, gradient, values = found or (0.0, None, 0)
         # Where no value comes along, what travels in its place is 0: a NaN would be news.
         part = scalar(value, "fun") if values else 0.0
-        value, gradient = self._agreement.sum_of_gradients(self.space, part, gradient, failure)
+        value, gradient = self._agreement.sum_of_gradients(self.space, part, gradient, x, failure)
         return value if values else math.nan, gradient, values
 
 

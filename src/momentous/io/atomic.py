@@ -42,10 +42,10 @@ def atomic_file(
 ) -> Iterator[AnyFile]:
     """Open a file for writing that takes the place of ``path`` when the block ends without error.
 
-    Of a symbolic link the file that it points to is replaced; a device or a pipe is written to
-    directly.  ``mode`` is "wb", or "w" for text in UTF-8 with ``\\n`` at the ends of lines;
-    ``keep_previous`` keeps the file before as ``NAME.previous``.  The file has the permissions of
-    the one that it replaces, or at most those that are given.
+    Of a symbolic link the file that it points to is replaced, and there must be one; a device or a
+    pipe is written to directly.  ``mode`` is "wb", or "w" for text in UTF-8 with ``\\n`` at the
+    ends of lines; ``keep_previous`` keeps the file before as ``NAME.previous``.  The file has the
+    permissions of the one that it replaces, or at most those that are given.
     """
     if mode not in ("wb", "w"):
         raise ValueError(f"mode={mode!r} must be 'wb' or 'w'")
@@ -143,6 +143,9 @@ def _final(path: PathLike) -> Path:
     final = Path(os.path.realpath(path))
     if final.is_symlink():  # a link that leads to itself
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+    if os.path.islink(path) and not os.path.exists(path):  # by os.path: /dev/stdout is a link, too
+        problem = f"a link to {str(final)!r}, which does not exist; make that file, or remove the"
+        raise FileNotFoundError(errno.ENOENT, f"{problem} link", str(path))
     return final
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.custom_batching import custom_vmap
 from jax.extend.core import jaxpr_as_fun
 
@@ -15,7 +17,7 @@ from momentous.api import choose_method
 from momentous.core.box import Box, Sides
 from momentous.core.method import DEFAULT_TOLERANCE, Method
 from momentous.core.penalties import bounds_or_term
-from momentous.core.stopping import require
+from momentous.core.stopping import require, whole
 from momentous.jax.driver import Driver, Function, Solution
 from momentous.jax.flat import Flat, Tree, value_and_aux
 from momentous.jax.implicit import at_bounds, change_of_solution, changes, no_change
@@ -32,7 +34,8 @@ def solve(
     method: str | Method | type[Method] | None = None,
     tol: float = DEFAULT_TOLERANCE,
     rtol: float = 0.0,
-    max_evaluations: int = 100_000,
+    max_evaluations: int | None = 100_000,
+    max_iterations: int | None = None,
     has_aux: bool = False,
     key: Any = None,
     bounds: Any = None,
@@ -64,8 +67,9 @@ def solve(
         that are.
     tol, rtol : float
         Stop when the Euclidean norm of the gradient is at most tol + rtol |grad f(x0)|.
-    max_evaluations : int
-        Of value and gradient together.
+    max_evaluations, max_iterations : int, optional
+        Limits on evaluations, of value and gradient together, and on iterations as
+        `momentous.minimize` counts them; None: none.  They may be traced.
     key : optional
         A key of ``jax.random``, for "perturbed-ragd".
     bounds : optional
@@ -96,8 +100,8 @@ def solve(
                 "by static_argnames of the jit around, for example"
             )
         require(name, value, 0)
-    if key is None:
-        key = jax.random.key(0)
+    most = _limit("max_evaluations", max_evaluations), _limit("max_iterations", max_iterations)
+    key = jax.random.key(0) if key is None else _checked_key(key)
     flat = Flat(x0)
     if penalty is not None:
         bounds, penalty = bounds_or_term(bounds, penalty)
@@ -108,7 +112,22 @@ def solve(
     args = args if isinstance(args, tuple | list) else (args,)
     run = partial(_solve, fun, method, float(tol), float(rtol), has_aux)
     x0 = flat.tree(flat.vector)
-    return run(x0, args, key, max_evaluations, sides, term)  # type: ignore[no-any-return]
+    return run(x0, args, key, most, sides, term)  # type: ignore[no-any-return]
+
+
+def _limit(name: str, value: Any) -> Any:
+    """A limit as a whole number, checked where it is known already."""
+    if isinstance(value, jax.core.Tracer):
+        return value
+    given = math.inf if value is None else whole(name, value, 0)
+    return int(min(given, np.iinfo(np.int32).max))  # which no run comes to
+
+
+def _checked_key(key: Any) -> Any:
+    dtype = getattr(key, "dtype", None)
+    if dtype is None or not (jnp.issubdtype(dtype, jax.dtypes.prng_key) or dtype == jnp.uint32):
+        raise TypeError(f"key={key!r} must be a key of JAX, such as jax.random.key(0)")
+    return key
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2, 3, 4))
@@ -123,7 +142,7 @@ def _solve(
         lanes: bool, asks: bool, x0: jax.Array, given: Any, key: Any, most: Any,
         sides: Sides | None, term: Any,
     ) -> Solution:  # fmt: skip
-        box = None if sides is None else Box(*sides)
+        box = None if sides is None else Box(*sides, tol=tol)
         penalty = None if term is None else CompiledPenalty(term)
         driver = Driver(
             method, function, given, x0, rtol=rtol, atol=tol, key=key, lanes=lanes, box=box,
@@ -134,7 +153,7 @@ def _solve(
             x0 = box.clip(driver.m, x0)
         if penalty is not None:
             x0 = penalty.start(driver.m, x0)
-        return driver.run(driver.begin(x0), most)
+        return driver.run(driver.begin(x0), *most)
 
     one = custom_vmap(partial(run, False, True))
 

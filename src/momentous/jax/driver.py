@@ -6,17 +6,20 @@ all the time: so there is one in a turn, and one before the first.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from momentous.core import stopping
 from momentous.core.acceptance import final_limit, rises
 from momentous.core.box import Box
 from momentous.core.method import Method
 from momentous.core.oracle import Sample
+from momentous.core.result import in_lines
 from momentous.core.rule import RUNNING, Goal, Rule
 from momentous.core.status import OUTPUTS, SUCCESSES, Status, is_one_of
 from momentous.jax.machine import Compiled, inner, norm, number, select
@@ -82,7 +85,26 @@ class Solution(NamedTuple):
     @property
     def message(self) -> str:
         """The status in words; outside of compiled code only."""
-        return Status(int(self.status)).name.lower().replace("_", " ")
+        return self._statuses().lower().replace("_", " ")
+
+    def __repr__(self) -> str:
+        """A line for each entry, with the status by its name: of many runs, how many had which."""
+        leaves = jax.tree.leaves(tuple(self))
+        if not all(isinstance(leaf, np.ndarray | jax.Array) for leaf in leaves) or any(
+            isinstance(leaf, jax.core.Tracer) for leaf in leaves
+        ):
+            return f"Solution{tuple.__repr__(self)}"
+        entries = self._asdict() | {"status": self._statuses()}
+        first = ("success", "status", "fun", "x")
+        shown = {name: entries.pop(name) for name in first} | entries
+        return in_lines({name: each for name, each in shown.items() if each is not None})
+
+    def _statuses(self) -> str:
+        status = np.asarray(self.status)
+        if not status.ndim:
+            return Status(int(status)).name
+        names = Counter(Status(each).name for each in status.reshape(-1).tolist())
+        return ", ".join(f"{count} {name}" for name, count in names.most_common())
 
 
 class Driver:
@@ -215,25 +237,32 @@ class Driver:
             return small
         return self.m.case(jnp.asarray(False), (small, lambda: ~rises(self.m, shown, limit)))
 
-    def run(self, state: State, most: Any) -> Solution:
-        """Until the run ends, or has taken so many evaluations; in lanes, until all have."""
+    def run(self, state: State, most: Any, most_iterations: Any) -> Solution:
+        """Until the run ends, or has taken so many evaluations or iterations; in lanes, until all
+        have."""
         m = self.m
 
         def goes_on(state: State) -> jax.Array:
-            return (state.status == RUNNING) & (state.evaluations < most)
+            within = (state.evaluations < most) & (state.iterations < most_iterations)
+            return (state.status == RUNNING) & within
+
+        def finish(state: State) -> Solution:
+            spent = state.evaluations >= most
+            limits = int(Status.MAX_EVALUATIONS), int(Status.MAX_ITERATIONS)
+            return self.finish(state, jnp.where(spent, *limits))
 
         if not m.lanes:
-            return self.finish(jax.lax.while_loop(goes_on, self.turn, state))
+            return finish(jax.lax.while_loop(goes_on, self.turn, state))
 
         def turn(carry: tuple[State, jax.Array, Solution]) -> tuple[State, jax.Array, Solution]:
             # What a lane has found is kept apart: nobody looks at what becomes of its state.
             state, m.mask, found = carry
             after = self.turn(state)
             ends = jnp.logical_not(goes_on(after))
-            found = m.case(found, (ends, lambda: self.finish(after)))
+            found = m.case(found, (ends, lambda: finish(after)))
             return after, m.mask & ~ends, found
 
-        begun = state, goes_on(state), self.finish(state)
+        begun = state, goes_on(state), finish(state)
         return jax.lax.while_loop(lambda carry: m.any(carry[1]), turn, begun)[2]  # type: ignore[no-any-return]
 
     def _unless(self, again: Any, last: Known, point: jax.Array) -> Known:
@@ -271,14 +300,14 @@ class Driver:
         safe = (square > float(numbers.tiny) / float(numbers.eps)) & jnp.isfinite(square)
         return self.m.case(jnp.sqrt(square), (~safe, lambda: norm(gradient)))
 
-    def finish(self, state: State) -> Solution:
-        """What a run returns: the point reported last or, where the run has not succeeded, the last
-        accepted one if that is lower."""
+    def finish(self, state: State, limit: Any = int(Status.MAX_EVALUATIONS)) -> Solution:
+        """What a run returns, which has met that limit if it could go on: the point reported last
+        or, where the run has not succeeded, the last accepted one if that is lower."""
         m, accepted, shown, status = (
             self.m, self.rule.accepted(state.memory), state.shown, state.status,
         )  # fmt: skip
-        limit = final_limit(m, accepted, state.start_value, self.rule.noise(state.memory))
-        risen = is_one_of(status, SUCCESSES & OUTPUTS) & rises(m, shown.sample, limit)
+        highest = final_limit(m, accepted, state.start_value, self.rule.noise(state.memory))
+        risen = is_one_of(status, SUCCESSES & OUTPUTS) & rises(m, shown.sample, highest)
         status = jnp.where(risen, int(Status.OBJECTIVE_ROSE), status)
         fails = ~is_one_of(status, SUCCESSES)
         lower = fails & (accepted.value < shown.sample.value)
@@ -289,8 +318,7 @@ class Driver:
             lower, (accepted.point, accepted.value), (shown.sample.point, shown.sample.value)
         )
         size = jnp.where(lower, jnp.nan, shown.size)
-        # A run that still goes on when its evaluations are spent has ended by that.
-        status = jnp.where(status == RUNNING, int(Status.MAX_EVALUATIONS), status)
+        status = jnp.where(status == RUNNING, limit, status)
         count, success = state.evaluations, jnp.asarray(is_one_of(status, SUCCESSES))
         return Solution(
             point, value, size, aux, success, status, state.iterations, count, count,

@@ -99,11 +99,28 @@ def _bounds_of_leaves(bounds: Any, tree: Any) -> list[Any]:
         # A number, or None, is for all leaves.
         numbers = (type(None), int, float, np.generic, np.ndarray, jax.Array)
         sides = [
-            [side] * tree.num_leaves if isinstance(side, numbers) else tree.flatten_up_to(side)
+            [side] * tree.num_leaves if isinstance(side, numbers) else _of_leaves(side, tree)
             for side in bounds
         ]
         return [Sides(*both) for both in zip(*sides, strict=True)]
-    return [sides_or_pairs(given) for given in tree.flatten_up_to(bounds)]
+    of_leaves = _of_leaves(bounds, tree)
+    return [Sides(None, None) if each is None else sides_or_pairs(each) for each in of_leaves]
+
+
+def _of_leaves(bounds: Any, tree: Any) -> list[Any]:
+    """What a tree like x0 has for each of its leaves."""
+    try:
+        return tree.flatten_up_to(bounds)  # type: ignore[no-any-return]
+    except ValueError:
+        words = str(tree.unflatten(["(0, None)"] * tree.num_leaves)).replace(
+            "'(0, None)'", "(0, None)"
+        )
+        raise ValueError(
+            f"bounds={bounds!r:.200} must be like x0, which is a tree of {tree.num_leaves} arrays: "
+            f"{words:.200}, with None "
+            "for a leaf without bounds; or a tuple (lower, upper), each a number, None or a tree "
+            "like x0.  SciPy's pairs and Bounds are for one array, or for one leaf"
+        ) from None
 
 
 def _traced_sides(bounds: Any, leaf: jax.Array) -> tuple[jax.Array, jax.Array]:

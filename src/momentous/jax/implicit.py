@@ -1,14 +1,18 @@
 """The derivative of a solution by the arguments of its function: the implicit function theorem.
 
 Where grad f(x, a) = 0 and the Hessian H is positive definite, x is a smooth function of a, with
-dx = -H^-1 d(grad f) for a change of a alone.  H is only multiplied with vectors, in conjugate
-gradients.  With a random right-hand side these also tell whether H is definite: such a vector has a
-part in every eigenvector.
+dx = -H^-1 d(grad f) for a change of a alone.  Up to 500 variables H is formed and factored: that
+serves every definite H whose condition the precision can resolve, and tells whether it is definite.
+Of more variables H is only multiplied with vectors, in conjugate gradients.  With a random
+right-hand side these also tell whether H is definite: such a vector has a part in every
+eigenvector.  An ill-conditioned H may need more of them than are allowed: then a warning says so.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -21,6 +25,8 @@ from momentous.jax.machine import inner, number
 
 # A curvature below so many units of rounding of the largest is none.
 FLAT = 64.0
+MOST_FACTORED = 500  # variables, as in `certify`
+COLUMNS_AT_ONCE = 16  # of the Hessian: more take memory, fewer time
 
 
 def change_of_solution(
@@ -47,11 +53,18 @@ def change_of_solution(
         def product(v: jax.Array) -> jax.Array:
             return jnp.where(at, v, whole_product(jnp.where(at, 0.0, v)))
 
-    drawn = jax.random.normal(jax.random.key(0), x.shape, x.dtype)
-    smooth = is_solution & conjugate_gradients(product, drawn)[1]
-    moved = jax.lax.custom_linear_solve(
-        product, pull, lambda of, b: conjugate_gradients(of, b)[0], symmetric=True
-    )
+    if x.size <= MOST_FACTORED:
+        solve, definite = factored(product, x)
+    else:
+        drawn = jax.random.normal(jax.random.key(0), x.shape, x.dtype)
+        definite = conjugate_gradients(product, drawn)[1]
+        jax.debug.callback(partial(_warn_of_failure, x.size), is_solution & ~definite)
+
+        def solve(b: jax.Array) -> jax.Array:
+            return conjugate_gradients(product, b)[0]
+
+    smooth = is_solution & definite
+    moved = jax.lax.custom_linear_solve(product, pull, lambda _, b: solve(b), symmetric=True)
     dx = moved * jnp.where(smooth, -1.0, jnp.nan).astype(x.dtype)
     return dx, jax.jvp(lambda *of: fun(*of)[1], (x, given), (dx, change))[1]
 
@@ -61,6 +74,42 @@ def at_bounds(x: jax.Array, sides: Sides, changes: Sides) -> tuple[jax.Array, ja
     low, high = x <= sides.lb, x >= sides.ub
     along = jnp.where(low, changes.lb, jnp.where(high, changes.ub, 0.0))
     return low | high, along.astype(x.dtype)
+
+
+def factored(
+    product: Callable[[jax.Array], jax.Array], x: jax.Array
+) -> tuple[Callable[[jax.Array], jax.Array], jax.Array]:
+    """What gives u with H u = b, and whether H is positive definite beyond rounding.
+
+    Units of the variables do not matter: H is scaled to a diagonal of 1."""
+    d, wide = x.size, jnp.promote_types(x.dtype, jnp.float32)
+    if not d:
+        return lambda b: b, jnp.asarray(True)
+    chunks = -(-d // COLUMNS_AT_ONCE)
+    units = jnp.eye(chunks * COLUMNS_AT_ONCE, d, dtype=x.dtype)
+    rows = jax.lax.map(jax.vmap(product), units.reshape(chunks, COLUMNS_AT_ONCE, *x.shape))
+    H = jax.lax.stop_gradient(rows.reshape(-1, d)[:d].astype(wide))
+    scale = 1 / jnp.sqrt(jnp.diagonal(H))  # not a number where it is no minimum
+    lower = jnp.linalg.cholesky((H + H.T) / 2 * scale * scale[:, None])
+    pivots = jnp.diagonal(lower) ** 2
+    definite = jnp.all(pivots > FLAT * float(jnp.finfo(wide).eps))
+
+    def solve(b: jax.Array) -> jax.Array:
+        u = jax.scipy.linalg.cho_solve((lower, True), scale * b.astype(wide).reshape(d))
+        return (scale * u).astype(b.dtype).reshape(b.shape)
+
+    return solve, definite
+
+
+def _warn_of_failure(size: int, failed: Any) -> None:
+    if np.any(failed):
+        warnings.warn(
+            f"the derivative of a solution of {size} variables is NaN: its Hessian is singular, "
+            "indefinite, or too ill-conditioned for conjugate gradients; scale the variables "
+            "alike, or add a penalty such as 1e-6 |x|^2",
+            RuntimeWarning,
+            stacklevel=2,
+        )
 
 
 def conjugate_gradients(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -11,11 +12,30 @@ import jax.numpy as jnp
 from momentous.core.box import Entries
 from momentous.core.penalties import L1, Ball, ElasticNet, GroupL2, Penalty, Simplex, check_term
 
+
+def _register(cls: type) -> None:
+    """Make a pytree of a term: its numbers are arrays of a compiled program, which may change and
+    be vmapped; labels are a part of the program."""
+    names = [field.name for field in dataclasses.fields(cls)]
+    data = [name for name in names if name != "groups"]
+    rest = [name for name in names if name == "groups"]
+
+    def flatten(term: Any) -> tuple[list[Any], tuple[Any, ...]]:
+        return [getattr(term, name) for name in data], tuple(getattr(term, name) for name in rest)
+
+    def unflatten(labels: tuple[Any, ...], leaves: Iterable[Any]) -> Any:
+        term: Any = object.__new__(
+            cls
+        )  # unchecked: JAX puts axes and marks in the place of numbers
+        for name, value in zip([*data, *rest], [*leaves, *labels], strict=True):
+            object.__setattr__(term, name, value)
+        return term
+
+    jax.tree_util.register_pytree_node(cls, flatten, unflatten)
+
+
 for _cls in (L1, ElasticNet, GroupL2, Simplex, Ball):
-    _names = [field.name for field in dataclasses.fields(_cls)]
-    # Weights are arrays of a compiled program: they may change, and be vmapped.
-    _data = [name for name in _names if name != "groups"]
-    jax.tree_util.register_dataclass(_cls, _data, [name for name in _names if name == "groups"])
+    _register(_cls)
 
 
 @jax.tree_util.register_pytree_node_class

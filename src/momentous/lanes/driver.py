@@ -7,7 +7,7 @@ for all of them at once; everything else is decided lane by lane by what decides
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from momentous.core.acceptance import final_limit, lowest_first, rises, verify_success
@@ -57,6 +57,9 @@ class Batch:
     level_fun: Number
     started: Number  # is all known that the first iteration needs?
     code: Number
+    # Where evaluations are limited; otherwise they are ``shown``.
+    reported: Sample  # by the last iteration that has ended
+    lowest: Sample  # that was evaluated
 
 
 class Asked(NamedTuple):
@@ -71,6 +74,11 @@ class Asked(NamedTuple):
 class Driver:
     """A rule, and when its runs end."""
 
+    # Of problems that have no bound, where others have some: they run as without bounds=.
+    unbounded: Driver | None = None
+    advice = ""  # where a run makes no progress
+    is_unbounded: Sequence[bool] = ()
+
     def __init__(
         self, m: Lanes, rule: Rule[Any], tol: float | None, *, max_iterations: int | None = None,
         max_evaluations: int | None = None, target: float | None = None, seed: int = 0,
@@ -80,14 +88,22 @@ class Driver:
         self.values = values  # that an evaluation takes
         goal = rule.tolerance_for(tol)
         self.tolerance = float(goal) if goal and rule.stops_at_tolerance else -math.inf
+        if m.box is not None:
+            m.box.set_tolerance(self.tolerance)
         criteria: list[Criterion] = [] if self.tolerance < 0 else [GradientNorm(self.tolerance)]
         criteria += [] if target is None else [Target(target)]
-        criteria += [] if max_evaluations is None else [Evaluations(max_evaluations)]
-        criteria += [] if max_iterations is None else [Iterations(max_iterations)]
+        evaluations = None if max_evaluations is None else Evaluations(max_evaluations)
+        iterations = None if max_iterations is None else Iterations(max_iterations)
+        criteria += [limit for limit in (evaluations, iterations) if limit is not None]
         self.stop = flatten(criteria)
         self.target = -math.inf if target is None else float(target)
-        self.max_evaluations = math.inf if max_evaluations is None else max_evaluations
-        self.max_iterations = math.inf if max_iterations is None else max_iterations
+        self.max_evaluations = math.inf if evaluations is None else evaluations.limit
+        self.max_iterations = math.inf if iterations is None else iterations.limit
+
+    def of(self, problem: int) -> Driver:
+        """The driver of a problem that has a machine of its own."""
+        free = self.unbounded
+        return free if free is not None and self.is_unbounded[problem] else self
 
     def begin(self, here: Sample) -> Batch:
         """After the evaluation at the starts."""
@@ -98,7 +114,7 @@ class Driver:
         best = Sample(here.point, here.value, here.gradient, infinity)
         batch = Batch(
             memory, here, one > 0, best, here, here.value, here.grad_norm, m.norm(here.point), one,
-            0 * one, 0 * one, 0 * one, 0 * one, infinity, one < 0, 0 * one,
+            0 * one, 0 * one, 0 * one, 0 * one, infinity, one < 0, 0 * one, here, here,
         )  # fmt: skip
         batch = self._commit(batch)
         usable = m.isfinite(here.value) & m.isfinite(here.grad_norm)
@@ -114,6 +130,15 @@ class Driver:
             also = m.same(point, known.point) & m.no(free)
             last, free = m.choose(also, known, last), free | also
         return Asked(point, last, free, Ask(None, vectors=ask.vectors, numbers=ask.numbers))
+
+    @property
+    def is_limited(self) -> bool:
+        """Is there a limit to evaluations?"""
+        return self.max_evaluations < math.inf
+
+    def at_limit(self, batch: Batch, asked: Asked) -> Number:
+        """Which lanes ask for an evaluation where none is left?"""
+        return self.m.no(asked.free) & (self.values * batch.nfev >= self.max_evaluations)
 
     def sample(self, point: Array, value: Array, gradient: Array) -> Sample:
         """What an evaluation has found."""
@@ -140,9 +165,16 @@ class Driver:
         )
         # The first iteration begins at the start.
         last = m.choose(ended & m.no(batch.started), shown, here)
+        lowest = shown
+        if self.is_limited:
+            lower = m.isfinite(here.grad_norm) & (here.value < batch.lowest.value)
+            lowest = m.choose(lower, here, batch.lowest)
         return self._commit(
-            m.but(batch, memory=memory, shown=shown, has_shown=has_shown, last=last, nfev=nfev)
-        )
+            m.but(
+                batch, memory=memory, shown=shown, has_shown=has_shown, last=last, nfev=nfev,
+                lowest=lowest,
+            )
+        )  # fmt: skip
 
     def _commit(self, batch: Batch) -> Batch:
         """Where an iteration has ended: counts, the best point, and whether the lane may end."""
@@ -169,6 +201,7 @@ class Driver:
             batch,
             nit=nit,
             best=m.choose(better, shown, batch.best),
+            reported=m.choose(ended, shown, batch.reported) if self.is_limited else shown,
             best_nit=best_nit,
             restarts=batch.restarts + m.where(ended, m.restarts(outcome.events), 0),
             level=level,
@@ -191,13 +224,14 @@ class Driver:
     # One lane, on the host.
 
     def finish(
-        self, lane: Batch, machine: Host, why: Callable[[float], Ending] | None = None
+        self, lane: Batch, machine: Host, why: Callable[[float, str], Ending] | None = None
     ) -> tuple[Ending, Sample] | None:
         """How one lane has ended on its host, and at which point; None: it goes on.
 
-        ``why`` makes the ending of a run that was stopped, of its smallest gradient norm.
+        ``why`` makes the ending of a run that was stopped, of its smallest gradient norm and of
+        what that is a norm of.
         """
-        space, rule, memory, shown = machine.space, self.rule, lane.memory, lane.shown
+        space, rule, memory, shown = machine.space, self.rule, lane.memory, lane.reported
         outcome = memory.outcome
         progress = Progress(
             nit=lane.nit, nfev=self.values * lane.nfev, njev=lane.nfev, restarts=lane.restarts,
@@ -216,7 +250,7 @@ class Driver:
         if shown.grad_norm <= self.tolerance and limit is not None:
             progress.acceptable = not rises(machine, shown, limit)
         decided = decide(space, report, progress, self.stop, rule.ends_at_noise)
-        ending = decided if why is None else why(lane.best.grad_norm)
+        ending = decided if why is None else why(lane.best.grad_norm, self.noun)
         if ending is None:
             return None
         sample = self._choose(lane, report, ending.status)
@@ -229,6 +263,9 @@ class Driver:
             "fun": sample.value, "nfev": progress.nfev, "njev": lane.nfev,
         }  # fmt: skip
         ending = ending.of_point(known, progress.noun)
+        if ending.status is Status.NO_PROGRESS and self.advice:
+            message = f"{ending.message}; {self.advice}"
+            ending = Ending(ending.status, message, ending.numbers)
         if progress.noun != "gradient":  # as rules call it
             message = ending.message.replace("the gradient is", f"the {progress.noun} is")
             ending = Ending(ending.status, message, ending.numbers)
@@ -236,15 +273,17 @@ class Driver:
 
     def _choose(self, lane: Batch, report: Report, status: Status) -> Sample:
         """As `Run` does, of points that are known."""
-        space, last = self.m.space, lane.shown
+        space, last, accepted = self.m.space, lane.reported, report.accepted
+        known = [] if accepted is None or accepted.gradient is None else [accepted]
+        if status is Status.MAX_EVALUATIONS:
+            known = [lane.best, lane.lowest, last, *known]
+            known = [sample for sample in known if math.isfinite(sample.grad_norm)]
+            return next(iter(lowest_first(known, space) if known else []), last)
         if math.isfinite(last.grad_norm) and math.isfinite(last.value):
             low = last.value <= lane.start_value + space.value_noise(lane.start_value)
             if status.is_output and (status.success or low):
                 return last
-        accepted = report.accepted
-        candidates = [lane.best, last]
-        if accepted is not None and accepted.gradient is not None:
-            candidates.append(accepted)
+        candidates = [lane.best, last, *known]
         for sample in lowest_first(candidates, space):
             larger = status.success and sample.grad_norm > lane.start_norm
             if math.isfinite(sample.grad_norm) and not larger:

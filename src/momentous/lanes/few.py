@@ -2,7 +2,8 @@
 
 A turn of the lanes of `momentous.lanes.machine` costs as much as some 16 turns of single runs,
 however few lanes there are.  Here every run is its single run, bit for bit:
-so ``exact=True`` runs many problems as well, and so do problems with a simple term.
+so ``exact=True`` runs many problems as well, and so do problems with a simple term, and those of
+which some have bounds and some have none.
 """
 
 from __future__ import annotations
@@ -60,9 +61,10 @@ class FewRun(ManyRun):
         machines: dict[int, Driver] = {}
         self._drivers: list[Driver] = []
         for lane in range(self.total):
-            space = self.m.host(lane).space
+            driver, m = self.driver.of(lane), self.m
+            space = m.host(lane).space if driver is self.driver else m.space
             if id(space) not in machines:
-                machines[id(space)] = copy.copy(self.driver)
+                machines[id(space)] = copy.copy(driver)
                 alone = space.machine = Alone(space)
                 alone.fused, machines[id(space)].m = True, alone  # type: ignore[assignment]
             self._drivers.append(machines[id(space)])
@@ -104,8 +106,12 @@ class FewRun(ManyRun):
             self._finish(np.array([i for i in lanes if self.batch[i].code != GOES_ON], int))
             lanes = np.flatnonzero(self.running)
             self._asks = {i: self._drivers[i].ask(self.batch[i]) for i in lanes.tolist()}
+            asks = self._asks.items()
+            spent = [i for i, asked in asks if self._drivers[i].at_limit(self.batch[i], asked)]
+            self._finish(np.array(spent, int))
+            self._asks = {i: asked for i, asked in asks if self.running[i]}
 
-    def _finish(self, lanes: np.ndarray, why: Callable[[float], Ending] | None = None) -> None:
+    def _finish(self, lanes: np.ndarray, why: Callable[[float, str], Ending] | None = None) -> None:
         for i in lanes.tolist():
             driver = self._drivers[i]
             if self._finish_one(i, self.batch[i], driver, driver.m, why):

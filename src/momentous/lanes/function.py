@@ -19,7 +19,12 @@ from momentous.core.admission import (
     written_into,
 )
 from momentous.core.box import Box
-from momentous.core.sources import places_in_box, require_graph, slopes_by_places
+from momentous.core.sources import (
+    DIFFERENCES_ADVICE,
+    places_in_box,
+    require_graph,
+    slopes_by_places,
+)
 from momentous.core.space import Array, set_writable, to_numpy
 
 
@@ -69,6 +74,13 @@ class BatchFunction:
     @property
     def size(self) -> int:
         return int(np.prod(self.shape, dtype=int))
+
+    @property
+    def advice(self) -> str:
+        """Where a run makes no progress: what to do about the gradient."""
+        if self.values > 1:
+            return DIFFERENCES_ADVICE
+        return "minimize() with check_gradient=True tests the gradient of one problem"
 
     def to_lanes(self, rows: Array) -> Array:
         """As the lanes have them: what is compiled is the function, and the rest is NumPy's."""

@@ -105,8 +105,9 @@ class Lanes(ArrayMachine):
     def enter(self, problems: np.ndarray) -> None:
         """From now on the lanes are these problems."""
         if self.bounds is not None:
-            sides = (self.rows(side, problems) for side in (self.bounds.lower, self.bounds.upper))
-            self.box, self._hosts = Box(*sides), {}
+            box = self.bounds
+            lower, upper = self.rows(box.lower, problems), self.rows(box.upper, problems)
+            self.box, self._hosts = Box(lower, upper, box.tol), {}
 
     def rows(self, array: Array, lanes: np.ndarray) -> Array:
         return self.xp.take(array, self.xp.asarray(lanes, device=self.device), axis=0)
@@ -118,7 +119,7 @@ class Lanes(ArrayMachine):
         if lane not in self._hosts:
             sides = [np.array(to_numpy(a[lane, ...])) for a in (self.box.lower, self.box.upper)]
             space = Space(sides[0])
-            space.box = HostBox(*sides)
+            space.box = HostBox(sides[0], sides[1], self.box.tol)
             self._hosts[lane] = Host.of(space)
         return self._hosts[lane]
 

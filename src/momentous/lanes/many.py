@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import warnings
@@ -12,8 +13,8 @@ from typing import Any, Literal
 import array_api_compat
 import numpy as np
 
-from momentous.api import choose_method
-from momentous.core.admission import levels_to_the_user, starting_point
+from momentous.api import choose_method, shown_name
+from momentous.core.admission import levels_to_the_user, seed_of, starting_point
 from momentous.core.box import Box, read_sides, sides_or_pairs
 from momentous.core.checkpoint import Checkpoint
 from momentous.core.method import Method
@@ -88,12 +89,14 @@ def minimize_many(
         As for :func:`minimize`; it must be a `Rule`, as "auto", L-BFGS, the paper's methods and the
         parameter-free ones are.
     tol, max_iterations, max_evaluations, target, rng
-        As for :func:`minimize`, for each problem; an iteration under way is finished.
+        As for :func:`minimize`, for each problem.
     max_time : float, optional
         Seconds for all of them.
     bounds : optional
         As for :func:`minimize`, one box for all problems; or a pair of a lower and an upper side,
-        of which one at least is an array of shape (m, ...), for a box of each.
+        of which one at least is an array of shape (m, ...), for a box of each.  With NumPy and JAX
+        a problem whose box has no finite side runs as without bounds, and where there is one, all
+        run as with ``exact``.
     penalty : optional
         As for :func:`minimize`, with NumPy and JAX: a simple term of each problem's x.  Every run
         is then its single run, as with ``exact``.
@@ -147,7 +150,8 @@ def minimize_many(
     >>> result[2].status.name, result.best.reached
     ('CONVERGED', 3)
     """
-    starts = _starts(X0) if multistart is None else _draw_starts(X0, multistart, bounds, rng)
+    seed = seed_of(rng)
+    starts = _starts(X0) if multistart is None else _draw_starts(X0, multistart, bounds, seed)
     function = BatchFunction(
         fun, jac, args if isinstance(args, tuple) else (args,), starts, vectorized=vectorized
     )
@@ -163,30 +167,43 @@ def minimize_many(
         function.box = box
     content, arrays = saved.described(resume) if resume is not None else ({}, {})
     saved_method: Any = SimpleNamespace(**content) if content else None
-    rule = choose_method(method, parameters, saved_method, minimize_many)
+    rule = given = choose_method(method, parameters, saved_method, minimize_many)
     if box is not None or penalty is not None:
-        rule = in_box(rule, "bounds=" if penalty is None else "penalty=")
-    if not isinstance(rule, Rule):
+        rule = in_box(given, "bounds=" if penalty is None else "penalty=")
+    if not (isinstance(rule, Rule) and isinstance(given, Rule)):
         raise TypeError(
             f"{rule.name} does not run in a batch: it calls its function itself; these run: auto, "
             f"{', '.join(rules())}; or loop over minimize()"
         )
     if exact and not isinstance(rows, np.ndarray):
         raise ValueError("exact=True is for NumPy and JAX: PyTorch and CuPy have other operations")
-    for name, value in (("tol", tol), ("max_time", max_time)):
-        if value is not None:
-            require(name, value, 0)
+    if tol is not None:
+        require("tol", tol, 0)
+    if max_time is not None:
+        require("max_time", max_time, 0, "a number of seconds")
     if interrupts not in ("raise", "return"):
         raise ValueError(f"interrupts={interrupts!r} must be 'raise' or 'return'")
     if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
         checkpoint = Checkpoint(checkpoint)
-    driver = Driver(
-        m, rule, tol, max_iterations=max_iterations, max_evaluations=max_evaluations,
-        target=target, seed=rng, values=function.values,
+    make_driver = functools.partial(
+        Driver, m, tol=tol, max_iterations=max_iterations, max_evaluations=max_evaluations,
+        target=target, seed=seed, values=function.values,
     )  # fmt: skip
+    driver = make_driver(rule)
+    driver.advice = function.advice
     apart = exact or penalty is not None
+    if box is not None:
+        has_bound = np.isfinite(to_numpy(box.lower)) | np.isfinite(to_numpy(box.upper))
+        free = ~has_bound.any(axis=-1)
+        driver.is_unbounded = free.tolist()
+        driver.unbounded = make_driver(given)
+        driver.unbounded.noun, driver.unbounded.advice = "gradient", function.advice
+        apart = apart or bool(free.any())
     few = isinstance(rows, np.ndarray) and (apart or len(rows) <= FEW)
-    state = saved.read(content, arrays, driver, rows, few) if resume is not None else None
+    state = None
+    if resume is not None:
+        state = saved.read(content, arrays, driver, rows, few)
+        state.require_same_function(function, driver)
     with shown(LOGGER.name, logging.INFO if disp else None), progress_bar(progress) as bar:
         run = (FewRun if few else ManyRun)(
             function, driver, rows, max_time=max_time, checkpoint=checkpoint, resume=state,
@@ -200,6 +217,7 @@ def minimize_many(
             if interrupts == "raise" or not hasattr(error, "result"):  # before anything was known
                 raise
             result = error.result
+        result.method_name = shown_name(method, rule)
         bar.end(f"{len(result)} of {len(result)} problems")
         say(LOGGER, logging.INFO, repr(result))
     return result
@@ -207,7 +225,7 @@ def minimize_many(
 
 def _draw_starts(x0: Any, count: int, bounds: Any, seed: int) -> Array:
     """The start, and others drawn by the bounds, or around it."""
-    if not isinstance(count, int) or count < 1:
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
         raise ValueError(f"multistart={count!r} must be a whole number >= 1")
     start = starting_point(x0)
     first, random = to_numpy(start), np.random.default_rng(seed)
@@ -252,8 +270,9 @@ def _add_penalty(term: Any, m: Lanes, shape: tuple[int, ...], rows: Array) -> Ar
             "runs many problems with a term; or loop over minimize()"
         )
     first = rows[0].reshape(shape)
-    read_penalty(term, Space(first), first)
-    m.space.penalty, m.noun = PenaltyOfRow(term, shape), "proximal gradient"
+    space = Space(first)
+    read_penalty(term, space, first)
+    m.space.penalty, m.noun = PenaltyOfRow(term, space), "proximal gradient"
     return np.stack([enter_domain(m.space.penalty, m.space, row) for row in rows])
 
 
@@ -262,9 +281,9 @@ class PenaltyOfRow(Penalty):
 
     __slots__ = ("shape",)
 
-    def __init__(self, given: Any, shape: tuple[int, ...]):
-        super().__init__(given)
-        self.shape = shape
+    def __init__(self, given: Any, space: Space):
+        super().__init__(given, space)
+        self.shape = space.shape
 
     def apply(self, m: Any, function: Any, x: Array, *others: Any) -> Any:
         shaped = (np.reshape(a, self.shape) if np.ndim(a) else a for a in (x, *others))

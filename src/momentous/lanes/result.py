@@ -42,6 +42,7 @@ class ManyResult:
     multipliers: Array
     optimality: np.ndarray
     penalty: np.ndarray
+    method_name: str | None = None  # as single results show it; None: that of its class
 
     def __init__(
         self, columns: dict[str, Any], endings: dict[int, Ending], method: Method,
@@ -90,6 +91,7 @@ class ManyResult:
             trace=None,
             best_x=self.best_x[i, ...],
             method=self.method,
+            method_name=self.method_name or self.method.name,
         )
 
     def _ending(self, i: int) -> Ending:

@@ -18,7 +18,7 @@ from momentous.core.oracle import InterruptFlag
 from momentous.core.space import Array, to_numpy
 from momentous.core.status import Ending, Status
 from momentous.lanes import saved
-from momentous.lanes.driver import CONVERGED, Batch, Driver
+from momentous.lanes.driver import CONVERGED, GOES_ON, MAY_END, Batch, Driver
 from momentous.lanes.function import BatchFunction
 from momentous.lanes.machine import gathered, leaves, one_lane
 from momentous.lanes.result import ManyResult
@@ -150,7 +150,10 @@ class ManyRun:
                 if guesses is not None:
                     guesses.begin()
                 batch = work()
-                self._asked = self.driver.ask(batch)
+                self._asked = asked = self.driver.ask(batch)
+                if self.driver.is_limited:
+                    spent = (batch.code == GOES_ON) & self.driver.at_limit(batch, asked)
+                    batch = m.but(batch, code=m.where(spent, MAY_END, batch.code))
                 told = m.where(self._asked.free, 4, 0) + batch.code + xp.zeros_like(batch.nfev)
                 if guesses is None:
                     found = to_numpy(told)
@@ -184,7 +187,7 @@ class ManyRun:
         live = None if all_run else m.xp.asarray(self.running, device=m.device)
         m.resize(len(self.running), live)
 
-    def _finish(self, lanes: np.ndarray, why: Callable[[float], Ending] | None = None) -> None:
+    def _finish(self, lanes: np.ndarray, why: Callable[[float, str], Ending] | None = None) -> None:
         """Those of the lanes that have ended, one by one on the host."""
         if not len(lanes):
             return
@@ -195,7 +198,7 @@ class ManyRun:
 
     def _finish_one(
         self, lane: int, batch: Batch, driver: Driver, machine: Host,
-        why: Callable[[float], Ending] | None,
+        why: Callable[[float, str], Ending] | None,
     ) -> bool:  # fmt: skip
         """Has it ended?  The batch is this lane's, as a single run has it."""
         ended = driver.finish(batch, machine, why)
@@ -219,16 +222,15 @@ class ManyRun:
         )  # fmt: skip
         for name, numbers in zip(NUMBERS, found, strict=True):
             self.numbers[name][problems] = _on_host(numbers)
-        self.rows.append(EndedRows(problems, sample.point, sample.gradient, best.point))
+        start = (to_numpy(a) for a in (batch.start_value, batch.start_norm))
+        self.rows.append(EndedRows(problems, sample.point, sample.gradient, best.point, *start))
         self.running[lanes] = False
 
     def _stop(self, status: Status, why: str, advice: str = "") -> None:
         """End all runs that are still under way."""
 
-        def ending(norm: float) -> Ending:
-            message = f"{why} with {self.m.noun} norm {norm:.3g}" + (
-                f"; {advice}" if advice else ""
-            )
+        def ending(norm: float, noun: str) -> Ending:
+            message = f"{why} with {noun} norm {norm:.3g}" + (f"; {advice}" if advice else "")
             return Ending(status, message, {"grad_norm": norm})
 
         self._finish(np.flatnonzero(self.running), ending)

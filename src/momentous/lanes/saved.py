@@ -10,19 +10,27 @@ import numpy as np
 
 from momentous.core.checkpoint import (
     KIND,
-    MALFORMED,
+    SEAL,
     VERSION,
     Checkpoint,
     CheckpointError,
     Packer,
     Unpacker,
+    damage_named,
+    gradient_allowance,
+    path_of_file,
     read_checkpoint,
+    require_own_seal,
+    require_same_answer,
+    seal,
+    value_allowance,
 )
 from momentous.core.record import record
 from momentous.core.space import Array, to_numpy
 from momentous.core.status import Ending
 from momentous.io.archive import write_archive
 from momentous.lanes.driver import Batch, Driver
+from momentous.lanes.function import BatchFunction
 from momentous.lanes.machine import Lanes
 
 PROBED_STARTS = 8  # at which a simple term is told from another one
@@ -36,6 +44,8 @@ class EndedRows:
     x: Array
     jac: Array
     best_x: Array
+    start_value: np.ndarray
+    start_norm: np.ndarray
 
 
 @record
@@ -49,6 +59,49 @@ class BatchState:
     problems: np.ndarray  # of the lanes
     running: np.ndarray
     time: float
+
+    def require_same_function(self, function: BatchFunction, driver: Driver) -> None:
+        """Is the function of a batch to resume the one of this checkpoint?  As for a single run,
+        value and gradient of each problem decide, at one point where they are known."""
+        m = driver.m
+        known: list[Any] = [None] * function.count
+        for each in self.rows:
+            values = self.numbers["fun"][each.problems]
+            columns = each.x, values, each.jac, each.start_value, each.start_norm
+            for problem, *row in zip(each.problems, *map(to_numpy, columns), strict=True):
+                known[problem] = *row, 0.0
+        for lane in np.flatnonzero(self.running).tolist():
+            known[self.problems[lane]] = self._last(lane, driver)
+        points = np.stack([point for point, *_ in known])
+        points = m.xp.asarray(points, dtype=m.dtype, device=m.device)
+        found = zip(*map(to_numpy, (points, *function(points, None))), strict=True)
+        for problem, (x, value, gradient) in enumerate(found):
+            _, stored, slope, at_start, norm_at_start, noise = known[problem]
+            if not (np.isfinite(stored) and np.isfinite(slope).all()):
+                continue  # this problem has ended there
+            if (penalty := m.space.penalty) is not None:
+                value = value + penalty.total(m.space, x)
+                gradient = penalty.smooth(m.space, x, gradient)
+            allowed = value_allowance(stored, value, at_start, noise, m.rounding)
+            require_same_answer(f"fun of problem {problem}", stored, value, allowed)
+            size, size_now, apart = map(_norm, (slope, gradient, gradient - slope))
+            allowed = gradient_allowance(size, size_now, norm_at_start, m.rounding)
+            what = f"the distance to the stored gradient of problem {problem}"
+            require_same_answer(what, 0.0, apart, allowed)
+
+    def _last(self, lane: int, driver: Driver) -> tuple[Any, ...]:
+        """The last point of a lane that runs, what is known there, and of its start."""
+        batch: Any = self.batch[lane] if isinstance(self.batch, list) else self.batch
+        own = driver.of(lane) if isinstance(self.batch, list) else driver
+        last, noise = batch.last, own.rule.noise(batch.memory)
+        known = last.point, last.value, last.gradient, batch.start_value, batch.start_norm, noise
+        if isinstance(self.batch, list):
+            return known
+        return tuple(to_numpy(a)[lane] if getattr(a, "ndim", 0) else a for a in known)
+
+
+def _norm(a: np.ndarray) -> float:
+    return float(np.linalg.norm(a))
 
 
 class _Packer(Packer):
@@ -100,20 +153,30 @@ def write(checkpoint: Checkpoint, state: BatchState, driver: Driver, starts: Arr
     checkpoint.mark_saved()
     packer = _Packer(driver.m)
     content = {
-        "state": packer.pack(state), "method": driver.rule.description(),
+        "state": packer.pack(state), "method": (driver.unbounded or driver).rule.description(),
         "starts": _fingerprint(starts, driver.m), "shape": list(starts.shape),
         "tolerance": driver.tolerance, "exact": isinstance(state.batch, list),
     }  # fmt: skip
     arrays = {f"a{i}": array for i, array in enumerate(packer.arrays)}
-    write_archive(checkpoint.path, KIND, VERSION, {"many": content}, arrays, keep_previous=True)
+    tree = seal({"many": content}, arrays)
+    write_archive(checkpoint.path, KIND, VERSION, tree, arrays, keep_previous=True)
 
 
 def described(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """What a file says of a batch, and its arrays."""
+    path = path_of_file(path, "resume")
     archive = read_checkpoint(path)
-    if "many" not in archive.content:
+    tree = archive.content
+    try:
+        with damage_named():
+            require_own_seal(tree, archive.arrays)
+            if "many" in tree and SEAL not in tree:
+                raise CheckpointError("is damaged: it has lost its checksum")
+    except CheckpointError as error:
+        raise CheckpointError(f"{path} {error}") from None
+    if "many" not in tree:
         raise CheckpointError(f"{path} is the checkpoint of a single run: resume it with minimize")
-    content: dict[str, Any] = archive.content["many"]
+    content: dict[str, Any] = tree["many"]
     return content, archive.arrays
 
 
@@ -132,11 +195,7 @@ def read(
         raise CheckpointError(
             f"the checkpoint was written with exact={content['exact']}: resume it with that"
         )
-    try:
-        state: BatchState = _Unpacker(arrays, driver.m).unpack(content["state"])
-    except MALFORMED as error:
-        what = f"{type(error).__name__}: {error}"
-        raise CheckpointError(f"the checkpoint is damaged ({what})") from error
+    state: BatchState = _Unpacker(arrays, driver.m).unpack(content["state"])
     if state.rows and driver.tolerance < content["tolerance"]:
         raise CheckpointError(
             f"the checkpoint was written with tol={content['tolerance']:g}, and problems have "

@@ -16,6 +16,7 @@ from momentous.lowrank.estimators import ImplicitMF as ImplicitMF
 from momentous.lowrank.estimators import LowRankImputer as LowRankImputer
 from momentous.lowrank.estimators import MatrixCompletion as MatrixCompletion
 from momentous.lowrank.estimators import OneBitMatrixCompletion as OneBitMatrixCompletion
+from momentous.lowrank.estimators import load as load
 from momentous.lowrank.factors import balanced as balanced
 from momentous.lowrank.factors import svd_start as svd_start
 from momentous.lowrank.losses import Loss as Loss

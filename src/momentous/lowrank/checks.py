@@ -2,11 +2,42 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
 import numbers
 import operator
 import os
-from typing import SupportsIndex
+from collections.abc import Callable, Sequence
+from typing import ParamSpec, SupportsIndex, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+# By a parameter's name here, what it is called in scikit-learn, implicit, Surprise and pandas.  One
+# of their names may stand for several here, of which a function has one.
+_CALLED_ELSEWHERE = {
+    "rank": "n_components n_factors factors k",
+    "max_iterations": "max_iter n_iter n_epochs epochs iterations",
+    "ridge": "alpha reg reg_all regularization lambda_ l2",
+    "threads": "n_jobs num_threads n_threads",
+    "random_state": "seed rng",
+    "validation_share": "early_stopping validation_fraction",
+    "patience": "n_iter_no_change",
+    "solver": "algorithm method",
+    "n": "k N top_n top_k n_items",
+    "k": "n N top_n top_k at",
+    "exclude_seen": "filter_already_liked_items exclude_known",
+    "forbidden": "filter_items",
+    "user": "userid user_id uid",
+    "users": "userid user_ids",
+    "item": "itemid item_id iid",
+    "sample_weight": "weights weight",
+    "share": "test_size test_fraction validation_share",
+    "rng": "random_state seed",
+    "delimiter": "sep",
+    "columns": "usecols names",
+}
 
 
 def check_number(
@@ -37,3 +68,28 @@ def thread_count(threads: SupportsIndex | None) -> int:
     if count < 1:
         raise ValueError(f"threads must be 1 or more, not {count}")
     return count
+
+
+def unknown_name(function: str, name: str, known: Sequence[str]) -> TypeError:
+    """The error for a parameter that a function does not have, with the one that is meant."""
+    import difflib
+
+    ours = [one for one in known if name in _CALLED_ELSEWHERE.get(one, "").split()]
+    found = [*ours, *difflib.get_close_matches(name, known, n=1)][:1]
+    hint = f"is called {found[0]} here" if found else f"has {', '.join(known)}"
+    return TypeError(f"{function}() has no parameter {name!r}; it {hint}")
+
+
+def corrects_names(function: Callable[P, T]) -> Callable[P, T]:
+    """A function that answers a parameter that it does not have with the one that is meant."""
+    parameters = inspect.signature(function).parameters
+    known = [name for name in parameters if name not in ("self", "cls")]
+
+    @functools.wraps(function)
+    def checked(*values: P.args, **named: P.kwargs) -> T:
+        for name in named:
+            if name not in parameters:
+                raise unknown_name(function.__name__, name, known)
+        return function(*values, **named)
+
+    return checked

@@ -264,28 +264,26 @@ def recommend_items(
     count: int = 10,
     *,
     exclude_seen: bool = True,
+    unknown: Unknown = "mean",
     device: str = "cpu",
 ) -> dict[str, list[tuple[str | int | float, float]]]:
-    """The best items of each user that is known, with their scores; a warning names the others."""
+    """The best items of each user, with their scores, as `MatrixCompletion.recommend` gives them:
+    a user who is not known gets what all like, and a warning says who that is, or is an error."""
     asked = list(users)
-    fitted, _ = load_model(model, WithIds(asked))
-    missing = [
-        user
-        for user, position in zip(asked, fitted.rows.positions(asked), strict=True)
-        if position == UNKNOWN
-    ]
-    asked = [user for user in asked if user not in missing]
+    # The message of an error names users that are known.
+    fitted, _ = load_model(model, None if unknown == "error" else WithIds(asked))
+    places = fitted.rows.positions(asked)
+    best = fitted.recommend_all(asked, count, exclude_seen, unknown, device=device)
+    missing = [user for user, place in zip(asked, places, strict=True) if place == UNKNOWN]
     if missing:
         known = load_model(model)[0].rows
         few = ", ".join(map(repr, known.ids[:3].tolist()))
-        note = (
-            f"not in {model}: {', '.join(map(repr, missing))}; its {len(known):,} users are "
-            f"{few}{' and so on' if len(known) > 3 else ''}"
+        warnings.warn(
+            f"not in {model}: {', '.join(map(repr, missing))}, for whom these are the items that "
+            f"all like; its {len(known):,} users are {few}{' and so on' if len(known) > 3 else ''}",
+            RuntimeWarning,
+            stacklevel=2,
         )
-        if not asked:
-            raise ValueError(note)
-        warnings.warn(note, RuntimeWarning, stacklevel=2)
-    best = fitted.recommend_all(asked, count, exclude_seen, device=device)
     return {user: _pairs(*found) for user, found in zip(asked, best, strict=True)}
 
 

@@ -24,13 +24,22 @@ def no_progress(what: str, **numbers: float) -> Ending:
     return Ending(Status.NO_PROGRESS, f"{what}; {_REMEDY}", numbers)
 
 
-def stuck(grad_norm: float, step_size: float) -> Ending:
-    """The step is too small to change x."""
+def contradiction(grad_norm: float) -> str:
+    """What is to be said where f should still change by more than its rounding, and does not."""
+    return (
+        f"at gradient norm {grad_norm:.3g} f should still fall by more than its rounding, and does "
+        "not: its values are noisier than that, the gradient jumps, or it is not that of f"
+    )
+
+
+def stuck(grad_norm: float, step_size: float, hidden: bool = True) -> Ending:
+    """The step is too small to change x; ``hidden``: because rounding hides the change of f."""
     if grad_norm == 0.0:
         return zero_gradient(step_size)
+    reached = f"rounding is reached, at gradient norm {grad_norm:.3g}"
     return no_progress(
-        f"the step shrank to {step_size:.3g}, too small to change x: rounding is reached, at "
-        f"gradient norm {grad_norm:.3g}",
+        f"the step shrank to {step_size:.3g}, too small to change x: "
+        f"{reached if hidden else contradiction(grad_norm)}",
         grad_norm=grad_norm,
         step_size=step_size,
     )

@@ -144,7 +144,10 @@ class JinAGD(Method[JinMemory]):
     has_epochs = True
     summary = "AGD with negative-curvature exploitation and perturbation (Jin et al.)"
     requires = ("gradient_lipschitz", "hessian_lipschitz")
-    guarantee = "second-order point in O(eps^-7/4 log) with high probability"
+    guarantee = (
+        "second-order point in O(eps^-7/4 log) with high probability, for a constant c that is "
+        "large enough; how large is not known"
+    )
     cost = "1 gradient, 2 values"
 
     gradient_lipschitz: float | None = None

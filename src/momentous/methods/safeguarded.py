@@ -101,6 +101,8 @@ class Turn:
     epochs_left: int = 0  # epochs left in its turn
     guarding: bool = False  # is it the guaranteed method's turn?
     guard_ending: int = RUNNING  # why its last turn ended, if it could not go on
+    # Steps of the fast method since a round last earned something or that one could go on.
+    idle_steps: int = 0
     phase: int = RUN
     last_told: int = FAST  # which of the two has been told of the last evaluation
     by_guard: bool = False  # is it one of an iteration of the guaranteed method, not of its start?
@@ -153,16 +155,18 @@ class Safeguarded(Rule[SafeguardedMemory]):
     After one that does not, G has a turn: to the end of its epoch, or K evaluations of it; and
     whatever H earns, as soon as H has spent 16 times what G has, and 16 K.  Then H goes on where it
     was or, if the round had earned nothing and G has found a lower point, there.  Where H cannot go
-    on, G has twice as many whole epochs each time, until a round of H earns something.
+    on, G has twice as many whole epochs each time, until a round of H earns something.  Where G
+    cannot go on (by rounding: its theorem knows of none) H goes on by itself, any decrease earns
+    its rounds, and G is asked again at the next lowest point.
 
     K = 2 (|grad f(x0)|/eps)^(1/4), at least ``shortest_round``; eps is the tolerance, or sqrt(u)
     |grad f(x0)| if that is larger, u the unit roundoff.  A round also ends after 125 steps, as they
     may evaluate nothing.
 
     H and G propose, and what they find is judged at the lowest point: the run ends only where the
-    gradient is within the tolerance and f is not above the lowest point, or where G ends it.  A
-    point where value or gradient is not finite is never the lowest, and what H says of noise is not
-    relied on.
+    gradient is within the tolerance and f is not above the lowest point, where G ends by its
+    promise, or where neither can go on: H in 500 steps that earn nothing cannot.  A point where
+    value or gradient is not finite is never the lowest, and what H says of noise is not relied on.
 
     What it guarantees.  Let D = f(x0) - inf f, and let every epoch of G that starts above eps end
     after at most K* evaluations, either lower by delta or with a gradient of at most eps: G alone
@@ -177,8 +181,8 @@ class Safeguarded(Rule[SafeguardedMemory]):
     does not say.
 
     With bounds G is `ProjectedGradient`, each of whose steps is an epoch, of one step and lower by
-    eps^2/(2L): N = 2 L D/eps^2 + 1, up to the trials of a step.  With a simple term it is the same,
-    of proximal gradient steps.
+    eps^2/(2M), M the larger of 1 and of its L: N = 2 M D/eps^2 + 1, up to the trials of a step.
+    With a simple term it is the same, of proximal gradient steps.
 
     The cost of an iteration is that of the method whose turn it is; neither knows of the other.
     The trace has an event ``turn`` when it passes (1: to G, 0: back to H).
@@ -560,7 +564,12 @@ class Safeguarded(Rule[SafeguardedMemory]):
         )
         due = (total - guaranteed_spent) / CONSTANTS.share
         again = earned & (due < m.maximum(guaranteed_spent, before.allowance))
-        stuck = m.no(earned) & (before.guard_ending != RUNNING) & m.no(memory.lowered)
+        idles = m.no(earned) & (before.guard_ending != RUNNING)
+        turn = m.but(turn, idle_steps=m.where(idles, before.idle_steps + memory.steps, 0))
+        rested = m.but(memory, turn=turn)
+        # G has given up at the point that is still the lowest, and would do so again.
+        alone = idles & m.no(memory.lowered)
+        stuck = alone & (ended | (turn.idle_steps >= LEVEL))
 
         def guard() -> SafeguardedMemory:
             """G's turn: on with the epoch under way, or from the lowest point."""
@@ -585,8 +594,8 @@ class Safeguarded(Rule[SafeguardedMemory]):
         return m.case(
             memory,
             (success, lambda: self._end(m, memory, status, FAST)),
-            (stuck, lambda: self._end(m, memory, before.guard_ending, GUARANTEED)),
-            (again, lambda: self._new_round(m, memory, turn)),
+            (stuck, lambda: self._end(m, rested, before.guard_ending, GUARANTEED)),
+            (again | alone, lambda: self._new_round(m, memory, turn)),
             otherwise=guard,
         )
 
@@ -692,12 +701,15 @@ class Safeguarded(Rule[SafeguardedMemory]):
         fallen, spent = origin.value - stand.value, guaranteed_spent - before.guaranteed_began
         rate = fallen / m.maximum(spent, 1)
         # An epoch that has brought nothing is not the measure.
-        price = m.where(rate > before.best_rate, rate, 0.0)
+        price = m.where(over & (rate > before.best_rate), rate, 0.0)
         left = m.where(over, before.epochs_left - 1, before.epochs_left)
         gives_up = ended & m.no(over)
         turn = m.but(
             before,
-            min_decrease_rate=m.where(over & (fallen > 0.0), price, before.min_decrease_rate),
+            # A G that cannot go on would bring nothing.
+            min_decrease_rate=m.where(
+                gives_up | (over & (fallen > 0.0)), price, before.min_decrease_rate
+            ),
             epochs_left=left,
             guard_ending=m.where(gives_up, memory.guard.memory.outcome.status, before.guard_ending),
         )
@@ -746,7 +758,11 @@ class Safeguarded(Rule[SafeguardedMemory]):
     def ending(self, memory: SafeguardedMemory, shown: Sample, status: Status) -> Ending:
         fast, guaranteed = self._rules
         if memory.turn.ended_by == GUARANTEED:
-            return guaranteed.ending(memory.guard.memory, memory.guard.shown, status)
+            ending = guaranteed.ending(memory.guard.memory, memory.guard.shown, status)
+            if memory.turn.idle_steps >= LEVEL:
+                idle = f"{LEVEL} steps of {fast.name} have brought nothing"
+                ending = Ending(status, f"{ending.message}; and {idle}", ending.numbers)
+            return ending
         broken = fast.ending(memory.fast, memory.shown, Status(memory.fast.outcome.status))
         if memory.turn.ended_by == FAST:
             return broken

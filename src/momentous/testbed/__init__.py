@@ -9,6 +9,8 @@ device. Only the problems of CUTEst are for NumPy alone. `suite` lists what meth
 from momentous.testbed.chains import carmon_chain, nested_chain, second_order_chain
 from momentous.testbed.classics import dixon_price, powell, qing, rosenbrock
 from momentous.testbed.cutest import cutest, cutest_names
+from momentous.testbed.fields import bratu, ginzburg_landau, minimal_surface, van_der_pol
+from momentous.testbed.fits import bundle_adjustment, kernel_logistic
 from momentous.testbed.losses import (
     LOSSES,
     Loss,
@@ -31,10 +33,11 @@ from momentous.testbed.suite import Entry, halves, problems, suite, with_constan
 from momentous.testbed.transforms import rotated, scaled, shifted
 
 __all__ = [
-    "LOSSES", "Entry", "Loss", "Problem", "autoencoder", "carmon_chain", "cutest",
-    "cutest_names", "dixon_price", "factorisation", "flat_saddle", "generalised_linear",
-    "halves", "matrix_completion", "matrix_sensing", "mlp_classifier", "nested_chain",
-    "phase_retrieval", "powell", "problems", "qing", "robust_pca", "robust_regression",
-    "rosenbrock", "rotated", "saddle", "scaled", "second_order_chain", "separable", "shifted",
-    "suite", "with_constants",
+    "LOSSES", "Entry", "Loss", "Problem", "autoencoder", "bratu", "bundle_adjustment",
+    "carmon_chain", "cutest", "cutest_names", "dixon_price", "factorisation", "flat_saddle",
+    "generalised_linear", "ginzburg_landau", "halves", "kernel_logistic", "matrix_completion",
+    "matrix_sensing", "minimal_surface", "mlp_classifier", "nested_chain", "phase_retrieval",
+    "powell", "problems", "qing", "robust_pca", "robust_regression", "rosenbrock", "rotated",
+    "saddle", "scaled", "second_order_chain", "separable", "shifted", "suite", "van_der_pol",
+    "with_constants",
 ]  # fmt: skip

@@ -11,6 +11,8 @@ from momentous.testbed.chains import carmon_chain, nested_chain, second_order_ch
 from momentous.testbed.classics import dixon_price, powell, qing, rosenbrock
 from momentous.testbed.cutest import LISTED
 from momentous.testbed.cutest import cutest as load
+from momentous.testbed.fields import bratu, ginzburg_landau, minimal_surface, van_der_pol
+from momentous.testbed.fits import bundle_adjustment, kernel_logistic
 from momentous.testbed.losses import LOSSES, flat_saddle, robust_regression, saddle, separable
 from momentous.testbed.matrices import (
     factorisation,
@@ -111,6 +113,7 @@ def _families() -> dict[str, list[Instance]]:
         "matrix-completion": [
             ("matrix-completion-12x10-2", 44, matrix_completion),
             ("matrix-completion-80x60-4", 560, partial(matrix_completion, (80, 60), 4, 0.3)),
+            ("matrix-completion-200x150-8", 2800, partial(matrix_completion, (200, 150), 8, 0.2)),
         ],
         "robust-pca": [
             ("robust-pca-welsch-10x8-2", 36, robust_pca),
@@ -145,6 +148,19 @@ def _families() -> dict[str, list[Instance]]:
                 partial(autoencoder, "breast-cancer", (16, 4, 16)),
             ),
             ("autoencoder-digits-64x32x8x32x64", 4744, partial(autoencoder, "digits", (32, 8, 32))),
+            ("mlp-digits-64x10", 650, partial(mlp_classifier, "digits", ())),  # softmax regression
+            ("mlp-wine-13x24x3", 411, partial(mlp_classifier, "wine", (24,))),
+        ],
+        "fit": [
+            ("kernel-logistic-300", 300, kernel_logistic),
+            ("bundle-adjustment-8x40", 176, bundle_adjustment),
+        ],
+        "field": [
+            ("van-der-pol-100", 300, van_der_pol),
+            ("minimal-surface-60", 3600, partial(minimal_surface, 60)),
+            ("bratu-30", 900, bratu),
+            ("ginzburg-landau-16", 512, ginzburg_landau),
+            ("ginzburg-landau-32", 2048, partial(ginzburg_landau, 32)),
         ],
     }
 

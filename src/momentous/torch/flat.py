@@ -235,6 +235,7 @@ class ClosureFunction:
         "scale) in the closure; or leave backward() out",
         "use all data or one fixed batch, and net.eval() where there is dropout; for mini-batches "
         "use torch.optim",
+        suspect=True,
     )
 
     def __init__(self, flat: FlatParameters, closure: Closure):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
@@ -88,10 +89,11 @@ def minimize(
     >>> result.status.name, round(result.x["weight"].item(), 6)
     ('CONVERGED', 3.0)
     """
+    pairs = named(parameters)
     _require_callable(loss)
     asked = take(method_parameters)
     optimizer = Optimizer(
-        named(parameters),
+        pairs,
         method,
         tol=tol,
         max_iterations=max_iterations,
@@ -159,8 +161,8 @@ def certify(
         As `momentous.certify` returns it; ``direction``, ``active`` and ``multipliers`` are
         dictionaries of tensors by name.
     """
-    _require_callable(loss)
     flat = FlatParameters(named(parameters))
+    _require_callable(loss)
     x = flat.point()
     if options.get("bounds") is not None:
         options["bounds"] = flat.bounds(options["bounds"])
@@ -199,11 +201,39 @@ def named(parameters: Parameters) -> Named:
     return pairs
 
 
-def _require_callable(loss: object) -> None:
+def _require_callable(loss: Unchecked) -> None:
     if not callable(loss):
         raise TypeError(
             f"loss must be a function without arguments that returns the loss, not {loss!r}"
         )
+    if _needs_arguments(loss):
+        name = getattr(loss, "__name__", type(loss).__name__)
+        raise TypeError(
+            f"loss takes no arguments here, and {name} needs some: pass a function that computes "
+            f"the loss of all data, such as lambda: {_call_of(loss, name)}(net(X), y)"
+        )
+
+
+def _needs_arguments(loss: Unchecked) -> bool:
+    """Can it not be called as ``loss()``?  A class of losses, such as torch.nn.MSELoss, cannot
+    either: that would make an object."""
+    if isinstance(loss, type):
+        return issubclass(loss, torch.nn.Module)
+    try:
+        forward = loss.forward if isinstance(loss, torch.nn.Module) else loss
+        inspect.signature(forward).bind()
+    except TypeError:
+        return True
+    except ValueError:  # built-in functions do not tell
+        pass
+    return False
+
+
+def _call_of(loss: Unchecked, name: str) -> str:
+    """How it is called in Python, as far as its name tells."""
+    if isinstance(loss, type | torch.nn.Module):
+        return f"{name}()"
+    return name if name.isidentifier() else "loss"
 
 
 def _asks_to_stop(callback: Callable[[Optimizer], object], optimizer: Optimizer) -> bool:

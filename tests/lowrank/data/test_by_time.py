@@ -60,7 +60,7 @@ def test_of_a_pair_that_comes_twice_the_latest_counts():
     [
         (TIMES[1:], {}, "one value and one time per pair"),
         (np.where(TIMES == 3, np.nan, TIMES), {}, "time at position .* is missing"),
-        (TIMES, {"share": 1.0}, "must lie between 0 and 1"),
+        (TIMES, {"share": 1.0}, "share=1.0 must be a finite number between 0 and 1"),
         (TIMES, {"since": 10**6}, "0 of .* would be held out"),
         (TIMES, {"since": 3, "per_user": True}, "per_user needs a share"),
     ],

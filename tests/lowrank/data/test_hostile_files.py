@@ -314,6 +314,15 @@ def test_lines_that_are_not_utf8_are_counted_and_named(write):
     assert told.value.line == 60_001
 
 
+@pytest.mark.parametrize(("after", "line"), [("eve,x,bad,c\n", 4), ("eve,x,1,c\nfay,x,bad,c\n", 5)])
+def test_what_is_not_utf8_in_a_column_that_is_not_read_moves_no_line(write, after, line):
+    good = b"user,item,rating,note\nann,x,1,a\nbob,x,2,\xff\xfe\n"
+    path = write("r.csv", good + after.encode() + b"gus,x,5,d\n")
+    with pytest.raises(RatingsFileError, match="finite number as the rating") as told:
+        read_ratings(path, cache=False)
+    assert told.value.line == line
+
+
 def test_of_several_files_the_right_one_is_named(write):
     good = write("a.csv", "user,item,rating\n1,1,3\n")
     bad = write("b.csv", "1,2,3\n\n1,3,nan\n")

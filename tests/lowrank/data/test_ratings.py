@@ -185,6 +185,18 @@ def test_a_split_leaves_something_on_both_sides(many, share):
         Ratings([0], [0], [1.0]).split(0.5)
 
 
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [({"share": "a"}, "share='a' must be a number"),
+     ({"share": 0.5, "rng": "a"}, "rng='a' must be a whole number"),
+     ({"test_size": 0.2}, "split.. has no parameter 'test_size'; it is called share here"),
+     ({"share": 0.5, "random_state": 0}, "'random_state'; it is called rng here")],
+)  # fmt: skip
+def test_a_split_says_what_it_takes(many, option, words):
+    with pytest.raises((ValueError, TypeError), match=words):
+        many.split(**option)
+
+
 def test_signs_are_above_the_mean_or_not():
     ratings = Ratings([0, 0, 1, 1], [0, 1, 0, 1], [1.0, 3.0, 5.0, 3.0])
     assert contents(ratings.signs()) == {(0, 0): -1, (0, 1): -1, (1, 0): 1, (1, 1): -1}

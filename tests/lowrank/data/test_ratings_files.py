@@ -194,7 +194,7 @@ def test_columns_by_name_and_by_number(write):
         read_ratings(path, columns=("who", "item", "stars"))
     with pytest.raises(RatingsFileError, match="no column 5; there are 5"):
         read_ratings(path, columns=(2, 3, 5))
-    with pytest.raises(ValueError, match="three different"):
+    with pytest.raises(ValueError, match="two or three different"):
         read_ratings(path, columns=(1, 1, 2))
     with pytest.raises(RatingsFileError, match="no header to find the column 'who'"):
         read_ratings(write("bare.csv", TEXTS["plain.csv"]), columns=("who", "what", "stars"))
@@ -267,6 +267,21 @@ def test_parquet(write, tmp_path):
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(RatingsFileError, match="cannot be read"):
         read_ratings(path)
+
+
+def test_parquet_that_is_damaged_late_is_an_error_with_its_name(tmp_path):
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    path, count = tmp_path / "r.parquet", 3000  # more rows than come with the first block
+    columns = [f"u{k % 50}" for k in range(count)], range(count), np.arange(count) % 5.0
+    table = arrow.table(dict(zip(("user", "item", "rating"), columns, strict=True)))
+    parquet.write_table(table, path, compression="none")
+    users, data = parquet.read_metadata(path).row_group(0).column(0), bytearray(path.read_bytes())
+    last = users.dictionary_page_offset + users.total_compressed_size
+    data[last - 300 : last - 250] = b"\xff" * 50
+    path.write_bytes(data)
+    with pytest.raises(RatingsFileError, match="cannot be read") as told:
+        read_ratings(path)
+    assert told.value.path == str(path)
 
 
 # --- ids ------------------------------------------------------------------------------------------
@@ -395,6 +410,97 @@ def test_some_users_are_read_and_all_items_stay_known(write):
         read_ratings(write("d.csv", "user,item,rating\n"), users=even)
 
 
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [({"limits": 3}, r"limits=3 must be Limits\(\.\.\.\)"),
+     ({"delimiter": 3}, "delimiter=3 must be a text"),
+     ({"columns": [0, 1, 2.5]}, r"columns=\[0, 1, 2.5\] must be two or three .* whole"),
+     ({"columns": [False, True, 2]}, "must be two or three .* whole numbers"),
+     ({"columns": 3}, "columns=3 must be two or three"), ({"format": []}, r"unknown format \[\]"),
+     ({"users": ["ann"]}, r"users=\['ann'\] must be a function"),
+     ({"users": lambda ids: np.arange(len(ids))}, r"array\(\[0, 1\]\) for 2 ids.*one flag"),
+     ({"users": lambda ids: None}, "returned array.None.* for 2 ids"),
+     ({"dtype": "foo"}, "float32 or float64, not in 'foo'"),
+     ({"threads": 1.5}, "threads must be a whole number, not 1.5"),
+     ({"skip_bad": "no"}, "skip_bad='no' must be True or False"),
+     ({"sep": ";"}, "read_ratings.. has no parameter 'sep'; it is called delimiter here")],
+)  # fmt: skip
+def test_an_option_that_cannot_be_is_named_with_what_it_must_be(write, option, words):
+    with pytest.raises((ValueError, TypeError), match=words) as told:
+        read_ratings(write("r.csv", "ann,x,1\nbob,y,2\n"), cache=False, **option)
+    assert not isinstance(told.value, RatingsFileError)  # the file is right
+
+
+@pytest.mark.parametrize("source", [3, None, [3], {"user": [1]}, np.ones((2, 2))])
+def test_what_is_no_source_is_told_what_would_be_one(source):
+    with pytest.raises(TypeError, match=r"neither a path.*Ratings\(rows, cols, values\)"):
+        read_ratings(source)
+
+
+CLICKS = {
+    "c.csv": "user,item\nann,x\nann,y\nann,x\nbob,x\n", "c.txt": "ann x\nann y\nann x\nbob x\n",
+    "c.jsonl": "".join(f'{{"user": "{u}", "item": "{i}"}}\n' for u, i in ["ax", "ay", "ax", "bx"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CLICKS)
+def test_two_columns_are_pairs_which_are_counted(write, name):
+    ratings = read_ratings(write(name, CLICKS[name]))
+    assert ratings.to_sparse().toarray().tolist() == [[2.0, 1.0], [1.0, 0.0]]
+    assert ratings.col_ids.tolist() == ["x", "y"]
+    again = read_ratings(write(name, CLICKS[name] * 2), users=lambda ids: ids == ids[0])
+    assert again.values[0] >= 4.0  # also where users are chosen, of files twice as long
+
+
+def test_pairs_are_counted_where_two_columns_are_asked_for(write):
+    path = write("r.csv", "7,1,5\n7,1,3\n8,1,x\n")
+    ratings = read_ratings(path, columns=(0, 1), dtype="float32")
+    assert (ratings.values.tolist(), ratings.row_ids.tolist()) == ([2.0, 1.0], [7, 8])
+    both = read_ratings([path, path], columns=(0, 1))
+    assert both.values.tolist() == [4.0, 2.0]
+    table = pytest.importorskip("pandas").DataFrame({"user": [1, 1], "item": [2, 2]})
+    assert read_ratings(table).values.tolist() == [2.0]
+    with pytest.raises(RatingsFileError, match=r"c\.csv: has no ratings, in contrast to .*r\.csv"):
+        read_ratings([write("r.csv", "7,1,5\n"), write("c.csv", "7,1\n")])
+    clicks = write("c.csv", "user,item,when\nann,x,1\n")
+    with pytest.raises(
+        RatingsFileError, match="of clicks, which have no rating, name user and item alone"
+    ):
+        read_ratings(clicks)
+    for header in ("item,rating", "user,rating"):  # no pairs, though of two columns
+        with pytest.raises(RatingsFileError, match="not say plainly which columns are user and"):
+            read_ratings(write("c.csv", f"{header}\n1,5\n2,3\n"))
+
+
+def test_rows_without_a_rating_are_left_out_where_that_is_asked_for(write):
+    pandas = pytest.importorskip("pandas")
+    text = "user,item,rating\nann,x,1\nann,y,{}\n,z,{}\nbob,x,3\n"
+    for none in ("", " ", "NaN", "NA", '"null"'):
+        path = write("r.csv", text.format(none, none))
+        with pytest.raises(RatingsFileError, match="missing='drop'") as told:
+            read_ratings(path, cache=False)
+        assert told.value.line == 3
+        kept = read_ratings(path, cache=False, missing="drop")
+        assert (kept.values.tolist(), kept.col_ids.tolist()) == ([1.0, 3.0], ["x"])
+    table = pandas.read_csv(path).dropna(subset="user")
+    assert read_ratings(table, missing="drop").nnz == 2
+    lines = (
+        '{"user":1,"item":2,"rating":5}\n{"user":1,"item":3}\n{"user":1,"item":3,"rating":null}\n'
+    )
+    assert read_ratings(write("r.jsonl", lines), missing="drop").nnz == 1
+    market = "%%MatrixMarket matrix coordinate real general\n2 2 2\n1 1 nan\n2 2 3\n"
+    assert read_ratings(write("r.mtx", market), missing="drop").nnz == 1
+    movies = "1:\n5,3,d\n6,,d\n2:\n5,4,d\n"
+    assert read_ratings(write("mv_1.txt", movies), missing="drop").values.tolist() == [3.0, 4.0]
+    for wrong, line in (("ann,x", 2), ("ann,x,bad", 2), ("ann,x,\nann,x,1,2", 3)):
+        with pytest.raises(RatingsFileError) as told:  # what is wrong is not missing
+            read_ratings(write("r.csv", f"user,item,rating\n{wrong}\nbob,y,3\nbob,z,3\n"),
+                         cache=False, missing="drop")  # fmt: skip
+        assert told.value.line == line
+    with pytest.raises(ValueError, match="missing='skip' must be 'error' or 'drop'"):
+        read_ratings(path, missing="skip")
+
+
 def test_values_are_float32_if_asked(write):
     assert read_ratings(write("r.csv", "1,1,0.1\n"), dtype="float32").values.tolist() == [
         float(np.float32(0.1))
@@ -478,7 +584,6 @@ def test_a_damaged_movie_takes_its_ratings_with_it(write, bad):
         ("r.dat", b"\x89PNG\0\0\0\1\2\3", "no format known.*MatrixMarket.*netflix"),
         ("r.csv", "1,2,3\n4,5,6\n".encode("utf-16"), "UTF-16"),
         ("r.csv", "hello\nworld\n", "lines of user, item and rating with a delimiter"),
-        ("r.csv", "1,2\n3,4\n", "lines of user, item and rating"),
         ("r.csv.gz", gzip.compress(b"1,2,3\n" * 99, mtime=0)[:-9], "cannot be unpacked"),
         ("r.csv.gz", b"not gzip at all", "cannot be unpacked"),
         ("r.npz", b"PK\3\4 and then nothing", "save_npz"),

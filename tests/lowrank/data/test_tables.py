@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from momentous.lowrank import Ratings, RatingsFileError, read_ratings
+from momentous.lowrank.checks import thread_count
 from momentous.lowrank.data.files import database, scans
 
 duckdb = pytest.importorskip("duckdb")
@@ -170,10 +171,12 @@ def test_nothing_is_left_behind(tmp_path, monkeypatch):
 def test_the_number_of_threads_is_passed_on(tmp_path):
     table = pytest.importorskip("pandas").DataFrame(COLUMNS)
     check(read_ratings(table, threads=1))
-    with database.open_database(tmp_path, 3) as connection:
-        found = connection.execute("SELECT current_setting('threads')").fetchall()
-        assert found == [(3,)]
-    with pytest.raises(ValueError, match="threads=0"):
+    most = database.THREADS_PER_CORE * thread_count(None)
+    for asked, started in ((3, 3), (10**6, most)):
+        with database.open_database(tmp_path, asked) as connection:
+            found = connection.execute("SELECT current_setting('threads')").fetchall()
+            assert found == [(started,)]
+    with pytest.raises(ValueError, match="threads must be 1 or more, not 0"):
         read_ratings(table, threads=0)
 
 

@@ -18,16 +18,20 @@ SAME_BITS = {
 
 
 def backend_on_gpu(backend="auto", device="cpu", entries=0):
-    """What `find_backend` is replaced by: the GPU's backend for whoever asks for the CPU."""
-    if isinstance(backend, Backend):
-        return backend
-    find_backend(backend, device, entries)  # what is refused there is refused here
-    return find_backend("cuda", "cuda")
+    """What `find_backend` is replaced by in a model: the GPU's backend, where none is named.
+
+    Where one is named the arrays are that one's: a model sums errors of its own, which are on the
+    host, by "numpy"."""
+    found = find_backend(backend, device, entries)  # what is refused there is refused here
+    return find_backend("cuda", "cuda") if backend == "auto" else found
 
 
 def objective_on_gpu(*given, backend="auto", device="cpu", **named):
-    """What `LowRankObjective` is replaced by where estimators make it."""
-    return LowRankObjective(*given, backend=backend_on_gpu(backend, device), **named)
+    """What `LowRankObjective` is replaced by where estimators make it: whatever they name."""
+    if not isinstance(backend, Backend):
+        find_backend(backend, device)  # what is refused there is refused here
+        backend = find_backend("cuda", "cuda")
+    return LowRankObjective(*given, backend=backend, **named)
 
 
 @pytest.fixture(autouse=True, params=["cpu", pytest.param("cuda", marks=GPU)])

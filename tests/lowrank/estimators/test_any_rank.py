@@ -40,6 +40,7 @@ def test_the_rank_is_found_with_a_proof_and_kept_in_files(ratings, tmp_path):
     assert fitted.certificate_.relative_gap <= fitted.gap_tol
     assert fitted.objective_ == fitted.certificate_.objective
     assert 3 <= fitted.model_.rank < 50
+    assert fitted.rank_ == fitted.model_.rank == fitted.row_factors_.shape[1]
     assert f"rank {fitted.model_.rank}: the global optimum" in fitted.message_
     fitted.save(tmp_path / "model.npz")
     again = MatrixCompletion.load(tmp_path / "model.npz")
@@ -143,6 +144,7 @@ def test_the_imputer_finds_rank_and_ridge_and_row_effects():
         filled = imputer.fit_transform(table)
         assert imputer.certificate_.verdict is Verdict.GLOBAL
         assert imputer.path_
+        assert imputer.rank_ == imputer.components_.shape[1] < 20
         errors[effects] = np.sqrt(np.mean((filled - whole)[gaps] ** 2))
     assert errors[True] < 0.5
     assert errors[False] < 0.5

@@ -1,12 +1,14 @@
 """Tables of pandas, polars and Arrow, with ids that are text."""
 
+import re
+
 import numpy as np
 import pytest
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.model_selection import cross_val_score
 
-from momentous.lowrank import ImplicitMF, MatrixCompletion, OneBitMatrixCompletion
+from momentous.lowrank import ImplicitMF, MatrixCompletion, OneBitMatrixCompletion, Ratings
 
 pandas = pytest.importorskip("pandas")
 polars = pytest.importorskip("polars")
@@ -37,6 +39,42 @@ def as_dict(table):
     """The columns of any table as lists."""
     names = getattr(table, "column_names", None) or table.columns
     return {name: np.asarray(table[name]).tolist() for name in names}
+
+
+WIDE = pandas.DataFrame(
+    [[5.0, np.nan, 3.0, 1.0], [np.nan, 2.0, 4.0, 1.0]], index=["ann", "bob"], columns=[*"wxyz"]
+)
+
+
+def test_what_holds_no_pairs_is_told_its_own_remedy():
+    """And each remedy, as it is printed, leads to a fit."""
+    dated = pandas.DataFrame(COLUMNS | {"stars": STARS, "date": "2020-01-01"})
+    dated = dated.rename(columns={"person": "user"})
+    X = WIDE.to_numpy()
+    for given, remedy in (
+        (dated, "X[['user', 'film', 'stars']]"),
+        ("stars.csv", "Ratings.read('stars.csv')"),
+        (X, "Ratings(rows, cols, X[rows, cols])"),
+        (WIDE, "long = X.melt(ignore_index=False).reset_index().dropna()"),
+        (WIDE.rename_axis("user").reset_index(), "long = X.melt(id_vars='user').dropna()"),
+        (np.ones((5, 3)), "pass X[:, :2] and y=X[:, 2]"),
+        (PAIRS, "y is missing, one value for each pair"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(remedy)):
+            fitted(given, None)
+    rows, cols = np.nonzero(~np.isnan(X))
+    long = WIDE.melt(ignore_index=False).reset_index().dropna()
+    named = WIDE.rename_axis("user").reset_index().melt(id_vars="user").dropna()
+    tables = [fitted(one.iloc[:, :2], one.iloc[:, 2]) for one in (long, named)]
+    known = [fitted(dated[["user", "film", "stars"]], None),
+             fitted(Ratings(rows, cols, X[rows, cols]), None), *tables]  # fmt: skip
+    assert [one.model_.seen.nnz for one in known] == [len(STARS), 6, 6, 6]
+    three = WIDE[["w", "x", "y"]]  # as many columns as triples have
+    for cls in (MatrixCompletion, ImplicitMF):
+        with pytest.raises(ValueError, match="one column per item"):
+            fitted(three, None, cls)
+    with pytest.raises(ValueError, match=r"Ratings.read\('stars.csv'\)"):
+        fitted(PAIRS, STARS).predict("stars.csv")
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from momentous.lowrank.tasks import fit_file
 pytest.importorskip("sklearn")
 from devices import device  # noqa: F401  # every test runs on the GPU, too
 
-from momentous.lowrank import ImplicitMF, MatrixCompletion
+from momentous.lowrank import ImplicitMF, MatrixCompletion, load
 
 BACKENDS = pytest.mark.parametrize("backend", ["numpy", "numba"])
 ALPHA, RIDGE, RANK = 2.5, 0.7, 3
@@ -136,7 +136,7 @@ def test_recommendations_and_similar_items_are_of_the_same_group():
         fitted.similar_items(99)
 
 
-def test_pairs_alone_count_once_each():
+def test_pairs_alone_count_once_each_time():
     data = plays()
     pairs = np.column_stack([data.rows, data.cols])
     one = ImplicitMF(2, ALPHA, RIDGE).fit(pairs)
@@ -144,6 +144,8 @@ def test_pairs_alone_count_once_each():
     matrix = scipy.sparse.coo_array((np.ones(data.nnz), (data.rows, data.cols)))
     assert one.objective_ == other.objective_
     assert np.isfinite(ImplicitMF(2).fit(matrix).objective_)
+    counted = ImplicitMF(2, ALPHA, RIDGE).fit(np.vstack([pairs, pairs[:3]])).model_.seen
+    assert counted.values.tolist() == [2.0] * 3 + [1.0] * (data.nnz - 3)
 
 
 def test_a_user_who_is_folded_in_is_solved_for_like_the_others(tmp_path):
@@ -158,7 +160,8 @@ def test_a_user_who_is_folded_in_is_solved_for_like_the_others(tmp_path):
     np.testing.assert_allclose(folded.row_factors_[-1], expected, atol=1e-10)
     assert np.all(folded.recommend("new", n=3).items % 2 == 0)
     folded.save(tmp_path / "m")
-    again = ImplicitMF.load(tmp_path / "m")
+    again = load(tmp_path / "m")
+    assert isinstance(again, ImplicitMF)
     assert again.get_params() == fitted.get_params()
     assert again.model_.loss == Implicit(ALPHA)
     assert again.recommend("new").items.tolist() == folded.recommend("new").items.tolist()

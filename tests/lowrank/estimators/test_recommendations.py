@@ -58,6 +58,16 @@ def test_one_user_or_many_are_asked_for_by_name(case):
         case[0].recommend(["u00", "u01"])
 
 
+@pytest.mark.parametrize("name", ["k", "N", "top_n"])
+def test_names_of_other_libraries_are_corrected(case, name):
+    fitted = case[0]
+    for ask in (fitted.recommend, fitted.similar_items, fitted.model_.recommend):
+        with pytest.raises(TypeError, match=f"no parameter '{name}'; it is called n here"):
+            ask(0, **{name: 3})
+    with pytest.raises(TypeError, match="'n'; it is called k here"):
+        fitted.ranking_metrics([[0, 0]], [1.0], n=3)
+
+
 def test_an_estimator_whose_fit_failed_is_not_fitted(case):
     model = made(type(case[0])).set_params(rank=0)
     with pytest.raises(ValueError, match="rank=0"):

@@ -42,6 +42,18 @@ def test_what_is_written_is_read_again(loss, share, tmp_path):
     assert after.training_error() == before.training_error()
 
 
+def test_a_file_that_is_no_model_is_not_replaced(tmp_path):
+    path = tmp_path / "notes.txt"
+    path.write_text("my notes")
+    with pytest.raises(FileExistsError, match=r"notes.txt.*no model.*not replaced"):
+        save_model(model(), path)
+    assert path.read_text() == "my notes"
+    path.write_bytes(b"")  # as `tempfile` makes it
+    for _ in range(2):
+        save_model(model(), path)
+    assert load_model(path)[0].rank == model().rank
+
+
 def spoilt(name, change):
     def spoil(content, arrays):
         arrays[name] = change(arrays[name])
@@ -125,6 +137,7 @@ def test_a_damaged_model_is_refused_with_the_reason(spoil, words, tmp_path):
         ("parameters", {"tol": "x"}, "tol='x'"),
         ("parameters", {"backend": []}, "its backend is"),
         ("parameters", {"backend": "odd"}, "its backend 'odd' is not known"),
+        ("parameters", {"device": "odd"}, "its device is 'odd'"),
         ("parameters", {"solver": {"name": "odd"}}, "odd"),
         ("parameters", {"unknown": 3}, "unknown=3"),
         ("parameters", {"dtype": "odd"}, "odd"),

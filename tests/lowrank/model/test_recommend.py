@@ -83,6 +83,26 @@ def test_of_equal_scores_the_first_is_better(device):
         assert scores[row].tolist() == expected[order].tolist()
 
 
+@pytest.mark.parametrize("scale", [1e-60, 1.0, 1e60])
+def test_the_best_of_many_near_ties_are_told_apart(scale):
+    """Scores that single precision does not tell apart, or cannot hold, are compared in double."""
+    rng = np.random.default_rng(0)
+    left, right = rng.standard_normal((40, 3)), np.ones((2000, 3))
+    right += 1e-9 * rng.integers(-3, 4, right.shape)
+    left, right, offsets = scale * left, right, scale * 1e-9 * rng.integers(0, 3, 2000)
+    counts = rng.integers(0, 1990, 40)  # some rows have hardly more than 7 left
+    others = [np.sort(rng.choice(2000, size, replace=False)) for size in counts]
+    starts = np.append(0, np.cumsum(counts))
+    seen = Compressed(starts, np.concatenate(others).astype(np.int32), np.zeros(starts[-1]))
+    best, scores = find_backend("numpy").best_columns(left, right, offsets, [seen], 7)
+    for row, known in enumerate(others):
+        exact = np.einsum("j,ij->i", left[row], right) + offsets
+        exact[known] = -np.inf
+        expected = np.argsort(-exact, kind="stable")[:7]
+        assert best[row].tolist() == expected.tolist()
+        np.testing.assert_allclose(scores[row], exact[expected], rtol=1e-14)
+
+
 @DEVICES
 def test_filters_leave_the_order_of_what_passes(model, device):
     users = ["u7", "u0", "u39"]

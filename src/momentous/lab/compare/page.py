@@ -113,7 +113,10 @@ def _extent(rows: Sequence[Row], noun: str) -> str:
 def _needs(found: Duel) -> Json:
     where, worst = found.worst or ("-", None)
     cost, time = median(found.gradients), median(found.time)
-    return {"cost": ratio(cost), "time": ratio(time), "worst": ratio(worst), "where": where}
+    return {
+        "both": found.both, "cost": ratio(cost), "time": ratio(time), "worst": ratio(worst),
+        "where": where,
+    }  # fmt: skip
 
 
 def _quickest(

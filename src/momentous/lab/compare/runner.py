@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from momentous.core.admission import seed_of
 from momentous.io.progress import progress_bar
 from momentous.lab.compare.problems import (
     PLAIN_MAPS,
@@ -127,7 +128,7 @@ def compare(
         max_evaluations=int(min(max_evaluations, sys.maxsize)),
         max_time=float(max_time),
         separate=separate,
-        seed=int(rng),
+        seed=seed_of(rng),
         repeats=repeats,
     )
     if folder is not None:

@@ -38,6 +38,7 @@ from momentous.methods.restarted.fixed_radius import (
     Parameters,
     whole_epoch,
 )
+from momentous.methods.restarted.perturbed import EPOCHS_FACTOR
 from momentous.methods.restarted.schedule import Schedule
 from momentous.testbed import Problem
 
@@ -364,7 +365,7 @@ def _accepted_decrease(case: Case, run: EpochRun, rho: str) -> list[Bound]:
 # that k < 1.05.
 
 FAILURE_PROBABILITY = 0.1  # zeta
-DECREASE = 663_552  # epochs to a unit of decrease are at most this times chi^5
+DECREASE = EPOCHS_FACTOR  # epochs to a unit of decrease are at most this times chi^5
 CURVATURE = 1.011  # of sqrt(eps rho): Theorem 3
 
 

@@ -37,7 +37,11 @@ from momentous.lowrank.losses import Loss
 
 # Newton's step lowers the loss where no prediction moves by more than the R with e^R - R - 1 = R^2.
 FULL_STEP = 1.79
-SCORES = 1 << 24  # that are held at a time where the best of many are looked for
+# Scores that are held at a time where the best of many are looked for.  They are computed by the
+# million: between short products the threads of BLAS wait in loops that take as much time again.
+SCORES = 1 << 24
+CACHED_SCORES = 1 << 19  # that are looked through at a time
+MIN_GROUPS = 64  # of columns, of whose maxima a bound is made
 ERROR_BLOCK = 1 << 15  # entries whose errors are computed at a time: with factors they fit a cache
 NUMBERS = 1 << 22  # in the sums of rows that are held at a time
 
@@ -395,17 +399,34 @@ class Backend(ABC):
         """
         columns = np.full((len(left), count), -1, np.int64)
         scores = np.zeros((len(left), count), left.dtype)
-        for begin in range(0, len(left), max(1, SCORES // len(right))):
-            part = slice(begin, min(begin + max(1, SCORES // len(right)), len(left)))
-            block = left[part] @ right.T + offsets
-            for known in seen:
-                starts = known.starts[part.start : part.stop + 1]
-                rows = np.repeat(np.arange(len(block)), np.diff(starts))
-                block[rows, known.others[starts[0] : starts[-1]]] = -np.inf
-            best = _lowest(-block, count)
-            scores[part] = np.take_along_axis(block, best, 1)
-            columns[part] = best
-        columns[scores == -np.inf] = -1
+        # The few that may be among the best are found in single precision, and these compared in
+        # double: with (u_i, s) of length 1, and no (v_j, o_j/s) longer, the products are wrong by
+        # no more than slack/2.  What all offsets have in common makes no difference.
+        own = offsets - offsets.mean(dtype=np.float64)
+        s = _balance(*(np.abs(each).max(initial=0.0) for each in (left, right, own)))
+        lengths = _lengths(left, np.full(len(left), s))
+        few = _with_column(right, own / s, float(_lengths(right, own / s).max()) or 1.0)
+        slack = 2.0 * (few.shape[1] + 3) * float(np.finfo(np.float32).eps)
+        for part in _parts(0, len(left), SCORES // len(right)):
+            ones = np.full(part.stop - part.start, s)
+            block = _with_column(left[part], ones, lengths[part, None]) @ few.T
+            for own_rows in _parts(part.start, part.stop, CACHED_SCORES // len(right)):
+                near = block[own_rows.start - part.start : own_rows.stop - part.start]
+                for known in seen:
+                    starts = known.starts[own_rows.start : own_rows.stop + 1]
+                    rows = np.repeat(np.arange(len(near)) * len(right), np.diff(starts))
+                    near.reshape(-1)[rows + known.others[starts[0] : starts[-1]]] = -np.inf
+                places = np.flatnonzero(near >= _near_best(near, count, slack))
+                rows, others = np.divmod(places, len(right))
+                rows += own_rows.start
+                found = np.einsum("ij,ij->i", left[rows], right[others], dtype=np.float64)
+                found += offsets[others]
+                order = np.lexsort((others, -found, rows))
+                rows, others, found = rows[order], others[order], found[order]
+                places = np.arange(rows.size) - np.searchsorted(rows, rows)  # in the row's list
+                best = places < count
+                at = rows[best], places[best]
+                columns[at], scores[at] = others[best], found[best]
         return columns, scores
 
     def use_local_device(self) -> None:  # noqa: B027  # on the CPU there is nothing to choose
@@ -433,17 +454,48 @@ class Backend(ABC):
         return f"<backend {self.name} on {self.device}>"
 
 
-def _lowest(numbers: Floats, count: int) -> NDArray[np.intp]:
-    """The places of the lowest numbers of each row, in order; of equal ones the first."""
-    if count >= numbers.shape[1]:
-        return np.argsort(numbers, axis=1, kind="stable")
-    places = np.sort(np.argpartition(numbers, count - 1, axis=1)[:, :count], axis=1)
-    low = np.take_along_axis(numbers, places, 1)
-    found = np.take_along_axis(places, np.argsort(low, axis=1, kind="stable"), 1)
-    # Where others are equal to the last one, the first of them need not be among these.
-    tied = np.count_nonzero(numbers <= low.max(axis=1, keepdims=True), axis=1) > count
-    found[tied] = np.argsort(numbers[tied], axis=1, kind="stable")[:, :count]
-    return found
+def _parts(begin: int, end: int, length: int) -> Iterator[slice[int, int, int]]:
+    """The numbers from begin to end in parts of that length, at least 1."""
+    for first in range(begin, end, max(1, length)):
+        yield slice(first, min(first + max(1, length), end))
+
+
+def _balance(left: float, right: float, offset: float) -> float:
+    """The s for which (u, s) and (v, o/s) have parts of like sizes, given the sizes of u, v, o."""
+    if offset and left and right:
+        return float(np.sqrt(left / right) * np.sqrt(offset))
+    return float(left) or 1.0
+
+
+def _lengths(factor: Floats, column: Floats) -> NDArray[np.float64]:
+    """Of the rows of a factor with one more column."""
+    squares: NDArray[np.float64] = np.einsum("ij,ij->i", factor, factor, dtype=np.float64)
+    return np.sqrt(squares + column.astype(np.float64) ** 2)
+
+
+def _with_column(
+    factor: Floats, column: Floats, length: float | NDArray[np.float64]
+) -> NDArray[np.float32]:
+    """A factor with one more column, over a length, in single precision."""
+    wide = np.empty((len(factor), factor.shape[1] + 1), np.float32)
+    np.divide(factor, length, out=wide[:, :-1], casting="same_kind")
+    np.divide(column, np.ravel(length), out=wide[:, -1], casting="same_kind")
+    return wide
+
+
+def _near_best(scores: Floats, count: int, slack: float) -> Floats:
+    """Per row a bound that all of its ``count`` best are above, by no less than the slack, and few
+    others; what is -inf never is.
+
+    The columns are cut into groups: as many groups have a score of the bound or above as the bound
+    is the highest but so many of their maxima, and so have as many columns.  That takes one pass,
+    where a partition of all columns takes several.
+    """
+    groups = min(scores.shape[1], max(8 * count, MIN_GROUPS))
+    size = scores.shape[1] // groups
+    maxima = scores[:, : groups * size].reshape(len(scores), size, groups).max(axis=1)
+    lowest = np.partition(maxima, groups - count, axis=1)[:, groups - count, None]
+    return np.maximum(lowest - np.float32(slack), np.finfo(np.float32).min)
 
 
 # In the order in which "auto" looks for one; those that are not loaded yet by module and class.
@@ -478,10 +530,7 @@ def find_backend(backend: str | Backend = "auto", device: str = "cpu", entries: 
             f"there is no backend {backend!r}; known are auto, {', '.join(BACKENDS)}, and "
             "register_backend adds others"
         )
-    devices = {
-        name: DEVICES.get(name, "cpu") if isinstance(entry, str) else entry.device
-        for name, entry in BACKENDS.items()
-    }
+    devices = device_of_each()
     if device == "auto":
         device = devices[backend] if backend != "auto" else _worthwhile_device(entries)
     if device not in devices.values():
@@ -495,6 +544,14 @@ def find_backend(backend: str | Backend = "auto", device: str = "cpu", entries: 
             f"device={devices[backend]!r}"
         )
     return _load(backend)()
+
+
+def device_of_each() -> dict[str, str]:
+    """The device of each backend that is known by a name."""
+    return {
+        name: DEVICES.get(name, "cpu") if isinstance(entry, str) else entry.device
+        for name, entry in BACKENDS.items()
+    }
 
 
 def _worthwhile_device(entries: int) -> str:

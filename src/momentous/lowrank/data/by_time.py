@@ -6,11 +6,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from momentous.io.types import AnyArray
+from momentous.lowrank.checks import check_number, corrects_names
 from momentous.lowrank.data.ids import require_unmasked
 from momentous.lowrank.data.ratings import Ratings
 from momentous.lowrank.data.vocabulary import Pairs, pairs_of
 
 
+@corrects_names
 def split_by_time(
     X: Pairs,
     y: ArrayLike,
@@ -56,8 +58,8 @@ def split_by_time(
     missing = np.flatnonzero(when != when)  # NaN and NaT alone differ from themselves
     if missing.size:
         raise ValueError(f"the time at position {missing[0]} is missing: leave the pair out")
-    if since is None and not 0.0 < share < 1.0:
-        raise ValueError(f"the share to hold out must lie between 0 and 1, not be {share}")
+    if since is None:
+        check_number("share", share, 0.0, 1.0)
     if since is not None and per_user:
         raise ValueError("per_user needs a share: leave out since, or per_user")
     order = np.argsort(when, kind="stable")

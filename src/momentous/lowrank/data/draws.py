@@ -10,10 +10,21 @@ from numpy.typing import ArrayLike, NDArray
 from momentous.io.types import AnyArray
 
 Keys = NDArray[np.uint64]
+Rng = int | np.random.Generator | None
 
 STEP = np.uint64(0x9E3779B97F4A7C15)  # of the generator: 2^64 over the golden ratio, made odd
 DIGIT = 16  # bits of a key that are looked at together
 KEYS_PER_BLOCK = 1 << 20  # keys that are counted at a time
+
+
+def new_generator(rng: Rng) -> np.random.Generator:
+    """A generator of random numbers, from a seed or as it is."""
+    try:
+        return np.random.default_rng(rng)
+    except (ValueError, TypeError):
+        raise ValueError(
+            f"rng={rng!r:.60} must be a whole number >= 0, a Generator or None"
+        ) from None
 
 
 def mix(keys: ArrayLike) -> Keys:

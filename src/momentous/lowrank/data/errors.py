@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+from momentous.lowrank.checks import check_number
+
 
 class RatingsFileError(ValueError):
     """A file or a table of ratings cannot be read.
@@ -45,6 +47,10 @@ class Limits:
     unpacked_bytes: int = 16 << 30  # size of a compressed file, or a member of an archive, unpacked
     unpacked_ratio: int = 200  # that size by the size of the packed file, from 64 MiB on
     empty_sides: int = 10_000_000  # rows (or columns) of a matrix in excess of ten per entry
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            check_number(f"Limits: {name}", value, 1)
 
     def exceeded(
         self,

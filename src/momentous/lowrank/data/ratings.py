@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import warnings
 from collections.abc import Callable
@@ -15,7 +16,10 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from momentous.io.types import AnyArray, AnyDType, Integers
 from momentous.io.types import Floats as Floats
-from momentous.lowrank.data.draws import Keys, keys_of, least_keys, mix
+from momentous.lowrank.checks import check_number, corrects_names
+from momentous.lowrank.data.draws import Keys, keys_of, least_keys, mix, new_generator
+from momentous.lowrank.data.draws import Rng as Rng
+from momentous.lowrank.data.errors import shorten
 from momentous.lowrank.data.ids import as_ids, require_unmasked
 from momentous.lowrank.data.sorting import compressed_by_row
 
@@ -24,7 +28,6 @@ if TYPE_CHECKING:
 
 VALUES_PER_BLOCK = 1 << 16  # which fit the caches
 WEIGHT_RANGE = 1e-30, 1e30  # neither 0 nor infinite in single precision, nor are sums of 1e8
-Rng = int | np.random.Generator | None
 Entries = tuple[ArrayLike, ...]  # rows, columns and values
 Ids = tuple[ArrayLike | None, ArrayLike | None]
 IdPair = tuple[AnyArray | None, AnyArray | None]
@@ -295,6 +298,7 @@ class Ratings:
 
     # --- others made of it ------------------------------------------------------------------------
 
+    @corrects_names
     def split(self, share: float, rng: Rng = 0) -> tuple[Ratings, Ratings]:
         """Hold out a random share of the entries.
 
@@ -315,8 +319,7 @@ class Ratings:
         Which ones, a hash of row id, column and seed says: those on ranks, however many there are,
         are the same ones.
         """
-        if not 0.0 < share < 1.0:
-            raise ValueError(f"the share to hold out must lie between 0 and 1, not be {share}")
+        check_number("share", share, 0.0, 1.0)
         total = self.whole.nnz
         if total < 2:
             raise ValueError("one entry alone cannot be split")
@@ -348,7 +351,7 @@ class Ratings:
 
     def shared_seed(self, rng: Rng) -> np.uint64:
         """A random number, the same on all ranks."""
-        return np.uint64(np.random.default_rng(rng).integers(2**63))
+        return np.uint64(new_generator(rng).integers(2**63))
 
     def where(self, chosen: NDArray[np.bool_]) -> Ratings:
         """The entries that are chosen, by one flag per entry in the order of the storage."""
@@ -358,7 +361,11 @@ class Ratings:
         """The entries of the rows whose ids are chosen, which are all of its rows; there may be
         none."""
         row_ids = self.ids(0)
-        mine, counts, storage = chosen(row_ids), np.diff(self.by_row.starts), self.by_row
+        mine, counts, storage = (
+            choose_users(chosen, row_ids),
+            np.diff(self.by_row.starts),
+            self.by_row,
+        )
         entries = np.repeat(mine, counts)
         starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts[mine])])
         own = Compressed(starts, storage.others[entries], storage.values[entries])
@@ -373,9 +380,7 @@ class Ratings:
 
     def astype(self, dtype: DTypeLike) -> Ratings:
         """The same entries with float32 or float64 values."""
-        dtype = np.dtype(dtype)
-        if dtype not in (np.float32, np.float64):
-            raise ValueError(f"ratings are kept in float32 or float64, not in {dtype}")
+        dtype = rating_dtype(dtype)
         return self if dtype == self.dtype else self._holding(self.values.astype(dtype))
 
     def with_values(self, values: ArrayLike) -> Ratings:
@@ -456,6 +461,35 @@ def stored_ratings(
     return ratings
 
 
+def rating_dtype(dtype: DTypeLike) -> AnyDType:
+    """A type that ratings are kept in."""
+    try:
+        found: AnyDType | str = np.dtype(dtype)
+    except TypeError:
+        found = repr(dtype)
+    if isinstance(found, str) or found not in (np.float32, np.float64):
+        raise ValueError(f"ratings are kept in float32 or float64, not in {found}")
+    return found
+
+
+def choose_users(chosen: Users, ids: AnyArray) -> NDArray[np.bool_]:
+    """Which of these ids are chosen, as the caller's function says, whose answer is checked."""
+    flags = np.asarray(chosen(ids))
+    if not ids.size:
+        return np.zeros(0, bool)
+    if flags.dtype != np.bool_ or flags.shape != ids.shape:
+        raise TypeError(
+            f"users=... has returned {_brief(flags)} for {ids.size} ids; it must return one flag, "
+            "True or False, for each of them, as np.isin(ids, wanted) does"
+        )
+    return flags
+
+
+def _brief(values: object) -> str:
+    """Values in one short line."""
+    return shorten(" ".join(repr(values).split()), 60)
+
+
 def no_ratings(row_ids: AnyArray, col_ids: AnyArray) -> Ratings:
     """Of these rows and columns, none."""
     storage = np.zeros(len(row_ids) + 1, np.int64), np.empty(0, np.int32), np.empty(0)
@@ -533,13 +567,14 @@ def checked_weights(
     weights: ArrayLike, count: int, name: str, least: float = WEIGHT_RANGE[0]
 ) -> NDArray[np.float64]:
     """Weights of so many entries; one number is the weight of all."""
-    array: NDArray[np.float64] = require_unmasked(weights, "weights", np.float64)
+    most = f"{count} numbers from {least:g} to {WEIGHT_RANGE[1]:g}, one per pair"
+    array = _doubles(weights)
+    if array is None:
+        raise TypeError(f"{name}={_brief(weights)} must be {most}")
+    require_unmasked(weights, "weights")
     if array.ndim == 0:
         array = np.full(count, array)
-    wanted = (
-        f"{name} of shape {array.shape} must be {count} numbers from {least:g} to "
-        f"{WEIGHT_RANGE[1]:g}, one per pair"
-    )
+    wanted = f"{name} of shape {array.shape} must be {most}"
     if array.shape != (count,):
         raise ValueError(wanted)
     bad = np.flatnonzero(~((array >= least) & (array <= WEIGHT_RANGE[1])))
@@ -564,6 +599,15 @@ def _flat(array: AnyArray, what: str) -> AnyArray:
     if array.ndim != 1:
         raise ValueError(f"{what} must be one flat array, not of shape {array.shape}")
     return array
+
+
+def _doubles(values: ArrayLike) -> NDArray[np.float64] | None:
+    """An array in double precision; None where these are no real numbers."""
+    with contextlib.suppress(ValueError, TypeError):  # of lists of unlike lengths, and of texts
+        array = np.asarray(values)
+        if array.dtype.kind in "biufO":
+            return array.astype(np.float64)
+    return None
 
 
 def _indices(index: ArrayLike, what: str) -> Integers:
@@ -593,7 +637,8 @@ def _check_finite(values: Floats, place: Callable[[int], tuple[int, int]]) -> No
         row, col = place(k)
         raise ValueError(
             f"the rating at position {k} (row {row}, column {col}) is {values[k]}, and {bad.size} "
-            f"of {values.size} are not finite; leave out what was not rated"
+            f"of {values.size} are not finite; leave out what was not rated, as "
+            "Ratings.read(table, missing='drop') does"
         )
 
 

@@ -10,17 +10,18 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from momentous.io.logs import notify
 from momentous.io.types import AnyArray
+from momentous.lowrank.checks import corrects_names, thread_count
 from momentous.lowrank.data.errors import Limits, RatingsFileError
 from momentous.lowrank.data.files.cache import Cache
 from momentous.lowrank.data.files.database import open_database
-from momentous.lowrank.data.files.dialect import Columns, File, parse_columns
+from momentous.lowrank.data.files.dialect import PAIR, Columns, File, parse_columns
 from momentous.lowrank.data.files.formats import FORMATS, find_format
 from momentous.lowrank.data.files.queries import Query, Table, is_table, open_table
 from momentous.lowrank.data.files.scans import (
@@ -44,7 +45,8 @@ from momentous.lowrank.data.files.sources import (
 )
 from momentous.lowrank.data.files.text import delimited_scan
 from momentous.lowrank.data.on_gpu import has_room, sorted_ratings
-from momentous.lowrank.data.ratings import Ratings, Users, make_ratings, no_ratings
+from momentous.lowrank.data.ratings import Ratings, Users, make_ratings, no_ratings, rating_dtype
+from momentous.lowrank.data.sorting import sum_repeated
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
@@ -69,8 +71,10 @@ class Reading(TypedDict, total=False):
     limits: Limits | None
     device: str
     users: Users | None
+    missing: Literal["error", "drop"]
 
 
+@corrects_names
 def read_ratings(
     source: Table | Query | Paths,
     *,
@@ -86,8 +90,12 @@ def read_ratings(
     limits: Limits | None = None,
     device: str = "cpu",
     users: Users | None = None,
+    missing: Literal["error", "drop"] = "error",
 ) -> Ratings:
     """Read ratings from a file or a table.
+
+    Where there are two columns and no more, of users and items (clicks, plays, purchases), or two
+    are asked for, the rating of a pair is how often it comes.
 
     Ids may be numbers or any text, and are kept in `row_ids` and `col_ids`, sorted.  In a text file
     they are integers if every one in the column is written as an integer of 64 bits, without
@@ -115,9 +123,10 @@ def read_ratings(
         first lines into equally many fields.
     decimal : {".", ","}
         What stands before the decimals of a rating in a text: "3,5" is a number with ",".
-    columns : three names or numbers, optional
+    columns : three names or numbers, or two, optional
         Which columns are user, item and rating, by the names in the header or counted from 0.
-        By default the header tells, or they are the first three.
+        By default the header tells, or they are the first three.  With two, user and item, pairs
+        are counted.
     skip_bad : bool, optional
         Skip malformed lines, with a warning that says how many, instead of raising an error.
         Quotes that are not closed are errors still: they have swallowed good lines.
@@ -131,7 +140,7 @@ def read_ratings(
         Of the values; by default float64, and float32 for more than 33 million ratings that are
         exact in it.
     threads : int, optional
-        How many DuckDB works with; by default all.
+        How many DuckDB works with, at most 4 per core; by default one per core.
     limits : Limits, optional
         How much a file may ask for.
     device : {"cpu", "cuda"}
@@ -140,6 +149,8 @@ def read_ratings(
     users : callable, optional
         Given an array of ids, says which of these users are read, by one flag each.  All items stay
         known, and nothing is cached.  Of several files one is held at a time.
+    missing : {"error", "drop"}
+        What to do with a row without a rating: one that is empty, NaN, NA or null.
 
     Raises
     ------
@@ -147,26 +158,36 @@ def read_ratings(
         With the file, the line, and what was expected there.
     FileNotFoundError
     """
-    if format is not None and format not in FORMATS:
+    if format is not None and format not in list(FORMATS):
         raise ValueError(f"unknown format {format!r}; there are {', '.join(FORMATS)}")
-    if dtype is not None and np.dtype(dtype) not in (np.float32, np.float64):
-        raise ValueError(f"ratings are kept in float32 or float64, not in {np.dtype(dtype)}")
     if device not in ("cpu", "cuda"):
         raise ValueError(f"device={device!r} must be 'cpu' or 'cuda'")
-    if threads is not None and threads < 1:
-        raise ValueError(f"threads={threads} must be at least 1")
-    if delimiter is not None and (not delimiter or set(delimiter) & set('"\n\r')):
+    threads = None if threads is None else thread_count(threads)
+    if delimiter is not None and not _is_delimiter(delimiter):
         raise ValueError(f"delimiter={delimiter!r} must be a text without quotes and line ends")
+    if missing not in ("error", "drop"):
+        raise ValueError(f"missing={missing!r} must be 'error' or 'drop'")
     if decimal not in (".", ","):
         raise ValueError(f"decimal={decimal!r} must be '.' or ','")
+    for name, flag in (("skip_bad", skip_bad), ("cache", cache)):
+        if not isinstance(flag, bool | np.bool_):
+            raise TypeError(f"{name}={flag!r} must be True or False")
+    if users is not None and not callable(users):
+        raise TypeError(
+            f"users={users!r:.60} must be a function that is given ids and says of each whether "
+            "it is wanted, as in users=lambda ids: np.isin(ids, ['ann', 'bob'])"
+        )
+    names = parse_columns(columns)
     options = Options(
         format=format,
         delimiter=delimiter,
         decimal=decimal,
-        columns=parse_columns(columns),
+        columns=names,
+        count=None if names is None else len(names),
+        missing=missing,
         skip_bad=skip_bad,
-        dtype=None if dtype is None else str(np.dtype(dtype)),
-        limits=limits or Limits(),
+        dtype=None if dtype is None else str(rating_dtype(dtype)),
+        limits=_checked(limits),
     )
     if is_one_piece(source):
         with _work(options, threads) as work, open_table(work, source) as scan:
@@ -179,8 +200,18 @@ def read_ratings(
         how = threads, device, users
         ratings, notes = _read_cached(source, options, cache and users is None, progress, how)
     for note in notes:
-        warnings.warn(note, RuntimeWarning, stacklevel=2)
+        warnings.warn(note, RuntimeWarning, stacklevel=3)  # behind `corrects_names`
     return ratings
+
+
+def _is_delimiter(text: object) -> bool:
+    return isinstance(text, str) and bool(text) and not set(text) & set('"\n\r')
+
+
+def _checked(limits: Limits | None) -> Limits:
+    if not isinstance(limits, Limits | None):
+        raise TypeError(f"limits={limits!r} must be Limits(...), as in Limits(line_bytes=1 << 24)")
+    return limits or Limits()
 
 
 def query_ratings(
@@ -224,6 +255,7 @@ def query_ratings(
     return read_ratings(Query(sql, named), **reading)
 
 
+@corrects_names
 def read_pairs(
     source: Table | Query | Paths, columns: Columns | None = None, limits: Limits | None = None
 ) -> AnyArray:
@@ -242,7 +274,7 @@ def read_pairs(
     limits : Limits, optional
         How much a file may ask for.
     """
-    options = Options(columns=parse_columns(columns, 2), limits=limits or Limits(), count=2)
+    options = Options(columns=parse_columns(columns, (PAIR,)), limits=_checked(limits), count=PAIR)
     if not (is_one_piece(source) or is_stream(source)):
         source = find_sources(source)  # what is no path must not come near a database
     with _work(options) as work, contextlib.ExitStack() as stack:
@@ -345,8 +377,13 @@ def _read_files(
 def _make(
     scans: list[Scan], work: Work, device: str, chosen: Users | None
 ) -> tuple[Ratings, list[str]]:
-    """Ratings from all triples; of pairs that come more than once, the last."""
-    name, dtype = scans[0].name, work.options.dtype
+    """Ratings from all triples; of pairs that come more than once, the last, or where there are no
+    ratings how often they come."""
+    name, dtype, are_pairs = scans[0].name, work.options.dtype, scans[0].are_pairs
+    for scan in scans:
+        if scan.are_pairs is not are_pairs:
+            problem = f"has {'' if are_pairs else 'no '}ratings, in contrast to {name}"
+            raise RatingsFileError(scan.name, problem)
     parts = [read_triples(scan, work).of_users(chosen) for scan in scans]
     kinds = {part.user.ids.dtype.kind for part in parts if isinstance(part.user, Coded)}
     if chosen is not None and len(kinds) > 1:
@@ -362,13 +399,15 @@ def _make(
         raise RatingsFileError(name, "has no ratings, at most a header")
     numbers = [[one for one in side if isinstance(one, np.ndarray)] for side in (users, items)]
     are_numbers = len(numbers[0]) == len(users) and len(numbers[1]) == len(items)
-    if device == "cuda" and are_numbers and has_room(value.size):
+    if device == "cuda" and are_numbers and not are_pairs and has_room(value.size):
         user, item = (np.concatenate(side) for side in numbers)
         ratings, notes = sorted_ratings(user, item, value, dtype)
     else:
+        (rows, row_ids), (cols, col_ids) = encode_ids(users), encode_ids(items)
+        if are_pairs:
+            rows, cols, value = sum_repeated(rows, cols, value)
         # In double precision where a dtype is asked for, so that none becomes infinite unseen.
         value = choose_precision(value, dtype and np.float64)
-        (rows, row_ids), (cols, col_ids) = encode_ids(users), encode_ids(items)
         if not value.size:  # none of the users is chosen
             empty = no_ratings(row_ids[:0], col_ids)
             return _convert(empty, name, dtype), skipped_note(name, skipped)

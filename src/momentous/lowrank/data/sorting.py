@@ -6,7 +6,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from momentous.io.types import AnyArray, Integers
+from momentous.io.types import AnyArray, Floats, Integers
 
 
 def compressed_by_row(
@@ -54,3 +54,11 @@ def _in_order(values: AnyArray, key: Integers, size: int) -> AnyArray:
     one_row = scipy.sparse.csr_array((values, key, np.array([0, key.size])), shape=(1, size))
     ordered: AnyArray = one_row.tocsc().data
     return ordered
+
+
+def sum_repeated(
+    rows: Integers, cols: Integers, values: Floats
+) -> tuple[NDArray[np.int32], NDArray[np.int32], Floats]:
+    """Each pair of row and column once, with the sum of its values."""
+    sums = scipy.sparse.coo_array((values, (rows, cols))).tocsr().tocoo()
+    return sums.row.astype(np.int32), sums.col.astype(np.int32), sums.data

@@ -17,7 +17,9 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from momentous.io.types import AnyArray
-from momentous.lowrank.data.ratings import Ratings, Rng
+from momentous.lowrank.checks import corrects_names
+from momentous.lowrank.data.draws import Rng, new_generator
+from momentous.lowrank.data.ratings import Ratings
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -59,6 +61,7 @@ SIGNAL, USER_BIAS, ITEM_BIAS, NOISE = 0.5, 0.45, 0.4, 0.8
 """Standard deviations, in stars; together about that of the real ratings, 1.05 to 1.1."""
 
 
+@corrects_names
 def twin(name: str, rng: Rng = 0) -> Ratings:
     """Make the synthetic twin of a data set.
 
@@ -80,7 +83,7 @@ def twin(name: str, rng: Rng = 0) -> Ratings:
     if name not in MODELS:
         raise ValueError(f"there is no twin of {name!r}; there are those of {', '.join(MODELS)}")
     model = MODELS[name]
-    generator = np.random.default_rng(rng)
+    generator = new_generator(rng)
     activity = power_law(model.users, model.count, LEAST_ACTIVE, model.most_active, USERS_FALL)
     popularity = power_law(model.items, model.count, 1, model.most_rated, ITEMS_FALL)
     # The curves are sorted; who stands where on them is drawn.

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from momentous.io.types import AnyArray
+from momentous.lowrank.checks import corrects_names
 from momentous.lowrank.data.ids import Id, Ids, as_ids
 from momentous.lowrank.estimators.scikit import BaseEstimator, check_is_fitted
 from momentous.lowrank.model import (
@@ -54,6 +55,7 @@ class Answers(BaseEstimator):
         check_is_fitted(self, "model_")
         return self.model_
 
+    @corrects_names
     def recommend(
         self,
         user: Id,
@@ -73,6 +75,7 @@ class Answers(BaseEstimator):
             user, n, exclude_seen, self.unknown, allowed=allowed, forbidden=forbidden
         )
 
+    @corrects_names
     def recommend_all(
         self,
         users: Ids | Table,
@@ -110,14 +113,17 @@ class Answers(BaseEstimator):
         }
         return make_table(columns)
 
+    @corrects_names
     def similar_items(self, item: Id, n: int = 10) -> Similar:
         """The items whose factors are most like those of an item, and their cosines with them."""
         return self._fitted.similar_columns(item, n)
 
+    @corrects_names
     def similar_users(self, user: Id, n: int = 10) -> Similar:
         """The same for users."""
         return self._fitted.similar_rows(user, n)
 
+    @corrects_names
     def explain(self, user: Id, item: Id, n: int | None = None) -> Explanation:
         """How much each of a user's ratings adds to the score of an item, the most first.
 
@@ -125,6 +131,7 @@ class Answers(BaseEstimator):
         """
         return explain(self._fitted, user, item, n)
 
+    @corrects_names
     def ranking_metrics(
         self, X: Pairs, y: ArrayLike | None = None, k: int = 10, relevant: float | None = None
     ) -> RankingMetrics:
@@ -138,6 +145,7 @@ class Answers(BaseEstimator):
             self.model_, ratings, k, relevant, backend=self.backend, device=self.device
         )
 
+    @corrects_names
     def fold_in_metrics(
         self, X: Pairs, y: ArrayLike | None = None, *, given: tuple[Pairs, ArrayLike | None]
     ) -> dict[str, float]:

@@ -9,7 +9,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, Never, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
@@ -20,8 +20,9 @@ from momentous.core.status import Status
 from momentous.io.logs import say, shown
 from momentous.io.progress import Lines, progress_bar
 from momentous.io.types import AnyArray, JsonObject
-from momentous.lowrank.backends import BACKENDS
-from momentous.lowrank.checks import check_number, thread_count
+from momentous.lowrank.backends.base import BACKENDS, device_of_each
+from momentous.lowrank.checks import check_number, corrects_names, thread_count
+from momentous.lowrank.data.files.dialect import PAIR
 from momentous.lowrank.data.ids import require_unmasked
 from momentous.lowrank.data.ratings import (
     WEIGHT_RANGE,
@@ -32,7 +33,15 @@ from momentous.lowrank.data.ratings import (
     checked_weights,
     is_sparse,
 )
-from momentous.lowrank.data.vocabulary import Pairs, pairs_of, ratings_of, split_triples
+from momentous.lowrank.data.vocabulary import (
+    Pairs,
+    pairs_of,
+    ratings_of,
+    refuse_path,
+    remedy_of,
+    split_triples,
+    width_of,
+)
 from momentous.lowrank.estimators.answers import Answers
 from momentous.lowrank.estimators.scikit import validate_data
 from momentous.lowrank.losses import Loss, find_loss
@@ -57,7 +66,6 @@ if TYPE_CHECKING:
 LOGGER = logging.getLogger("momentous.fit")
 Seed = int | np.random.Generator | np.random.RandomState | None
 Weights = Floats | None  # of the pairs, in the caller's order; None: 1 each
-PAIR = 2  # columns: the ids of a row and of a column
 
 
 @dataclass(eq=False, repr=False)
@@ -121,12 +129,12 @@ class BaseCompletion(Answers, FitOptions):
         """Only a warm start goes on with a run, whose vectors are as long as the factors."""
         return model if self.warm_start else dataclasses.replace(model, run=None)
 
+    @corrects_names
     def fit(
         self,
         X: Pairs,
         y: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
-        **unsupported: Never,
     ) -> Self:
         """Fit to the values y of the pairs X, or to a table X of users, items and values.
 
@@ -134,8 +142,6 @@ class BaseCompletion(Answers, FitOptions):
         were there twice (of `ImplicitMF`: how much it is worth).  `Ratings` have weights of their
         own.
         """
-        for name in unsupported:
-            raise TypeError(f"fit has no parameter {name!r}; it takes X, y and sample_weight")
         X, y = split_triples(X, y)
         self._fit(self._new_ratings(X, y, self._weights_of(X, sample_weight)))
         return self
@@ -151,6 +157,7 @@ class BaseCompletion(Answers, FitOptions):
         count = len(pairs_of(X)[0])
         return checked_weights(sample_weight, count, "sample_weight", self._least_weight)
 
+    @corrects_names
     def predict(self, X: Pairs) -> AnyArray:
         """What the loss makes of the score of each pair: a rating, or how likely they meet.
 
@@ -190,6 +197,11 @@ class BaseCompletion(Answers, FitOptions):
         return found
 
     @property
+    def rank_(self) -> int:
+        """Number of factors: with ``rank="auto"``, or on few rows or columns, not the parameter."""
+        return self._fitted.rank
+
+    @property
     def row_factors_(self) -> Floats:
         """U."""
         return self.model_.row_factors
@@ -226,6 +238,7 @@ class BaseCompletion(Answers, FitOptions):
 
     # --- more entries -----------------------------------------------------------------------------
 
+    @corrects_names
     def fold_in(self, X: Pairs, y: ArrayLike | None = None) -> Self:
         """A copy of this estimator that knows further users, from their entries.
 
@@ -235,6 +248,7 @@ class BaseCompletion(Answers, FitOptions):
         """
         return self._with_more(self._fitted.fold_in, X, y)
 
+    @corrects_names
     def fold_in_items(self, X: Pairs, y: ArrayLike | None = None) -> Self:
         """The same for further items: the users stay as they are."""
         return self._with_more(self._fitted.fold_in_columns, X, y)
@@ -244,6 +258,7 @@ class BaseCompletion(Answers, FitOptions):
         other.model_ = fold(ratings, backend=self.backend, device=self.device)
         return other
 
+    @corrects_names
     def partial_fit(
         self, X: Pairs, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
     ) -> Self:
@@ -276,10 +291,12 @@ class BaseCompletion(Answers, FitOptions):
         """What to fit to; the names of the columns are kept."""
         if is_sparse(X) and y is not None:
             raise ValueError("a sparse matrix holds its values already: leave y out, or pass pairs")
+        refuse_path(X)
         if y is None and not holds_values(X) and self.__sklearn_tags__().target_tags.required:
+            are_pairs = width_of(X) == PAIR
+            remedy = "y is missing, one value for each pair" if are_pairs else remedy_of(X)
             raise ValueError(
-                f"{type(self).__name__} requires y to be passed, but the target y is None: y is "
-                "missing, one value for each pair"
+                f"{type(self).__name__} requires y to be passed, but the target y is None: {remedy}"
             )
         ratings = self._ratings_of(X, y, weights)
         self.feature_names_in_: AnyArray  # of a table, by scikit-learn
@@ -297,6 +314,7 @@ class BaseCompletion(Answers, FitOptions):
     def _known_pairs(self, X: Pairs) -> Pairs:
         """X, if it says which users and items it is about, with its columns as in the fit."""
         model = self._fitted
+        refuse_path(X)
         if is_sparse(X):
             raise ValueError(
                 f"X is a sparse matrix of {X.shape[0]} x {X.shape[1]}, which does not say whose "
@@ -311,7 +329,10 @@ class BaseCompletion(Answers, FitOptions):
     # --- on disk ----------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted estimator to a file: arrays and JSON, no pickle."""
+        """Write the fitted estimator to a file: arrays and JSON, no pickle.
+
+        A model that is there is replaced; any other file is not, and is an OSError.
+        """
         model = self._fitted
         facts = fit_facts(self.get_params(), self.n_iter_, self.objective_)
         if hasattr(self, "feature_names_in_"):
@@ -321,7 +342,12 @@ class BaseCompletion(Answers, FitOptions):
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read what `save`, or the command ``momentous fit``, has written."""
-        model, extra = load_model(path)
+        return cls._from_file(path, *load_model(path))
+
+    @classmethod
+    def _from_file(
+        cls, path: str | os.PathLike[str], model: LowRankModel, extra: JsonObject
+    ) -> Self:
         try:
             return cls._restored(model, extra)
         except MALFORMED as error:
@@ -365,6 +391,8 @@ class BaseCompletion(Answers, FitOptions):
         for name in ("backend", "device", "solver"):
             if not isinstance(getattr(self, name), str | Method):
                 raise ValueError(f"its {name} is {getattr(self, name)!r}")
+        if self.device not in ("auto", *device_of_each().values()):
+            raise ValueError(f"its device is {self.device!r}")
         if self.backend not in ("auto", *BACKENDS):
             raise ValueError(f"its backend {self.backend!r} is not known: import what registers it")
 

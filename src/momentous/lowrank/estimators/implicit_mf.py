@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from momentous.lowrank.data.ids import require_unmasked
 from momentous.lowrank.data.ratings import Ratings
-from momentous.lowrank.data.vocabulary import Pairs, pairs_of
+from momentous.lowrank.data.vocabulary import Pairs, count_pairs
 from momentous.lowrank.estimators.base import BaseCompletion, Weights, holds_values
 from momentous.lowrank.losses import Implicit
 from momentous.lowrank.losses.implicit import ALPHA
@@ -26,9 +26,9 @@ class ImplicitMF(BaseCompletion):
     restarted momentum like those of the other estimators.
 
     X as for `MatrixCompletion`; y are counts, durations, or ratings of 0 or more; without y every
-    pair counts 1.  A ``sample_weight`` multiplies what an observation counts: ``c = 1 + alpha
-    weight y``.  A pair of weight 0 has been observed still, with the confidence of a pair that has
-    not.
+    time that a pair comes counts 1.  A ``sample_weight`` multiplies what an observation counts:
+    ``c = 1 + alpha weight y``.  A pair of weight 0 has been observed still, with the confidence of
+    a pair that has not.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ class ImplicitMF(BaseCompletion):
 
     def _ratings_of(self, X: Pairs, y: ArrayLike | None, weights: Weights = None) -> Ratings:
         if y is None and not holds_values(X):
-            y = np.ones(len(pairs_of(X)[0]))
+            return count_pairs(X, weights, self.dtype)
         if weights is not None:
             y = weights * require_unmasked(y, "ratings", np.float64)
         return super()._ratings_of(X, y)

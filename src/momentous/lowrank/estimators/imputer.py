@@ -52,6 +52,8 @@ class LowRankImputer(TransformerMixin, TableEstimator):
         The columns' offsets, after scaling.
     mean_, scale_ : array
         Of each column.
+    rank_ : int
+        The number of factors: what ``rank="auto"`` has found.
     n_iter_ : int
     certificate_ : Certificate
         With ``rank="auto"``.
@@ -103,6 +105,7 @@ class LowRankImputer(TransformerMixin, TableEstimator):
         )
         model = fit.model
         self.components_, self.offsets_ = model.col_factors, model.col_bias
+        self.rank_ = model.rank
         self._ridge = model.penalty.ridge
         if fit.certificate is not None:
             self.certificate_ = fit.certificate

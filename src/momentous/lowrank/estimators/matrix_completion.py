@@ -8,6 +8,7 @@ from typing import Literal, overload
 from numpy.typing import ArrayLike
 
 from momentous.io.types import AnyArray
+from momentous.lowrank.checks import corrects_names
 from momentous.lowrank.data.vocabulary import Pairs, split_triples
 from momentous.lowrank.estimators.base import BiasedCompletion, values_of
 from momentous.lowrank.estimators.scikit import RegressorMixin, metrics
@@ -103,6 +104,8 @@ class MatrixCompletion(RegressorMixin, BiasedCompletion):
     row_factors_, col_factors_ : array, (rows, rank), (cols, rank)
     row_bias_, col_bias_ : array
     mean_ : float
+    rank_ : int
+        The number of factors: what ``rank="auto"`` has found.
     row_ids_, col_ids_ : array
         What the rows of the factors stand for.
     n_iter_ : int
@@ -160,6 +163,7 @@ class MatrixCompletion(RegressorMixin, BiasedCompletion):
             return predicted
         return predicted, self.model_.deviations(self._known_pairs(X), self.unknown)
 
+    @corrects_names
     def score(
         self, X: Pairs, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
     ) -> float:

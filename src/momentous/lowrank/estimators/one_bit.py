@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from momentous.io.types import AnyArray, JsonObject
-from momentous.lowrank.checks import check_number
+from momentous.lowrank.checks import check_number, corrects_names
 from momentous.lowrank.data.ratings import Ratings
 from momentous.lowrank.data.vocabulary import Pairs, ratings_of, split_triples
 from momentous.lowrank.estimators.base import BiasedCompletion, Weights, holds_values, values_of
@@ -87,6 +87,7 @@ class OneBitMatrixCompletion(ClassifierMixin, BiasedCompletion):
             )
         self.classes_: AnyArray = classes
 
+    @corrects_names
     def partial_fit(
         self,
         X: Pairs,
@@ -146,6 +147,7 @@ class OneBitMatrixCompletion(ClassifierMixin, BiasedCompletion):
         labels: AnyArray = np.where(second, self.classes_[1], self.classes_[0])
         return labels
 
+    @corrects_names
     def score(
         self, X: Pairs, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
     ) -> float:

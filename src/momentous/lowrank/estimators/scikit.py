@@ -2,26 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING
 
 from momentous.io.optional import LazyModule, require
-
-# Names of scikit-learn's, implicit's and Surprise's.
-_CALLED_HERE = {
-    other: ours
-    for ours, others in {
-        "rank": "n_components n_factors factors k",
-        "max_iterations": "max_iter n_iter n_epochs epochs iterations",
-        "ridge": "alpha reg reg_all regularization lambda_ l2",
-        "threads": "n_jobs num_threads n_threads",
-        "random_state": "seed rng",
-        "validation_share": "early_stopping validation_fraction",
-        "patience": "n_iter_no_change",
-        "solver": "algorithm method",
-    }.items()
-    for other in others.split()
-}
+from momentous.lowrank.checks import unknown_name
 
 if TYPE_CHECKING:
     from sklearn.base import BaseEstimator as BaseEstimator
@@ -43,10 +27,7 @@ else:
             known = cls._get_param_names()
             for name in parameters:
                 if name not in known:
-                    close = difflib.get_close_matches(name, known, n=1)
-                    here = _CALLED_HERE.get(name) or "".join(close)
-                    hint = f"is called {here} here" if here in known else f"has {', '.join(known)}"
-                    raise TypeError(f"{cls.__name__}() has no parameter {name!r}; it {hint}")
+                    raise unknown_name(cls.__name__, name, known)
             return super().__new__(cls)
 
     RegressorMixin, ClassifierMixin = _base.RegressorMixin, _base.ClassifierMixin

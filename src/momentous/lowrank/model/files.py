@@ -23,7 +23,14 @@ import numpy as np
 from momentous.core.checkpoint import shard_path, shards_beside
 from momentous.core.method import Method
 from momentous.distributed import Ranks
-from momentous.io.archive import Archive, ArchiveError, ArraySpec, read_archive, write_archive
+from momentous.io.archive import (
+    Archive,
+    ArchiveError,
+    ArraySpec,
+    is_archive,
+    read_archive,
+    write_archive,
+)
 from momentous.io.atomic import permissions_of
 from momentous.io.types import AnyArray, AnyDType, JsonObject
 from momentous.lowrank.backends import Backend
@@ -75,7 +82,8 @@ def save_model(
 ) -> None:
     """Write a model; the file is the old one or the new one at any time, never a part.
 
-    No ending is added to the path; `load_model` gives back ``extra``, a dict that JSON can hold.
+    No ending is added to the path; `load_model` gives back ``extra``, a dict that JSON can hold.  A
+    file that is there must be a model or empty: anything else is not replaced, but an OSError.
     With ``ranks`` each rank passes the model of its own users, and there is one more file for each
     beside the path.  A failure of one rank is an OSError on all of them, and leaves the old model.
     """
@@ -105,6 +113,7 @@ def save_model(
     run, vectors = pack_run(model.run)
     place = Path(path)
     if ranks is None or ranks.size == 1:
+        _require_model(place)
         write_archive(place, KIND, VERSION, content | {"run": run}, arrays | vectors)
         _remove_shards(place)
         return
@@ -120,6 +129,7 @@ def save_model(
 
     def write_manifest() -> None:
         if ranks.rank == 0:
+            _require_model(place)
             write_archive(place, KIND, VERSION, content | {"shards": manifest}, arrays)
 
     try:
@@ -130,6 +140,15 @@ def save_model(
         raise
     if ranks.rank == 0:
         _remove_shards(place, token)
+
+
+def _require_model(path: Path) -> None:
+    """Refuse to replace a file that is no model; one without content may be replaced."""
+    if path.is_file() and path.stat().st_size and not is_archive(path, KIND):
+        raise FileExistsError(
+            f"{path} exists and is no model of momentous: it is not replaced; move it away, or "
+            "write to another file"
+        )
 
 
 def _shard_content(token: int, shard: int, count: int) -> JsonObject:

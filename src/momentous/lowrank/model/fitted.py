@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from momentous.io.types import AnyArray, Integers
 from momentous.lowrank.backends import Backend, RowStep, find_backend
-from momentous.lowrank.checks import check_number, thread_count
+from momentous.lowrank.checks import check_number, corrects_names, thread_count
 from momentous.lowrank.data.ids import Id, Ids, as_ids
 from momentous.lowrank.data.ratings import (
     Compressed,
@@ -226,6 +226,7 @@ class LowRankModel:
 
     # --- recommendations --------------------------------------------------------------------------
 
+    @corrects_names
     def recommend(
         self,
         row: Id,
@@ -251,6 +252,7 @@ class LowRankModel:
             [row], n, exclude_seen, unknown, allowed=allowed, forbidden=forbidden
         )[0]
 
+    @corrects_names
     def recommend_all(
         self,
         rows: Ids,
@@ -291,7 +293,8 @@ class LowRankModel:
         """
         known = rows != UNKNOWN
         kind = find_backend(backend, device, len(rows) * len(self.cols))
-        left = np.where(known[:, None], self.row_factors[rows], 0)
+        left = np.zeros((len(rows), self.rank), self.row_factors.dtype)
+        left[known] = self.row_factors[rows[known]]
         entries = (self.seen, self.held_out) if exclude_seen else ()
         seen = [of_rows(one.by_row, rows) for one in entries if one is not None]
         right, offsets = self.col_factors, self.mean + self.col_bias
@@ -301,7 +304,7 @@ class LowRankModel:
         if not len(right):
             return np.empty((len(rows), 0), np.intp), np.empty((len(rows), 0), right.dtype)
         best, scores = kind.best_columns(left, right, offsets, seen, min(n, len(right)))
-        scores += np.where(known, self.row_bias[rows], 0)[:, None]
+        scores[known] += self.row_bias[rows[known], None]
         if columns is not None:
             best = np.where(best >= 0, columns[best], UNKNOWN)
         return best, scores
@@ -319,10 +322,12 @@ class LowRankModel:
                 free[positions[positions != UNKNOWN]] = state
         return np.flatnonzero(free)
 
+    @corrects_names
     def similar_columns(self, col: Id, n: int = 10) -> Similar:
         """The columns whose factors point the same way as those of one column, by their cosine."""
         return _similar(self.cols, self.col_factors, col, n, "column")
 
+    @corrects_names
     def similar_rows(self, row: Id, n: int = 10) -> Similar:
         """The same for rows."""
         return _similar(self.rows, self.row_factors, row, n, "row")
@@ -524,7 +529,8 @@ def of_rows(storage: Compressed, rows: Positions) -> Compressed:
     """The entries of these rows, in their order; of a row that is not known none."""
     if np.array_equal(rows, np.arange(storage.starts.size - 1)):
         return storage
-    counts = np.where(rows == UNKNOWN, 0, np.diff(storage.starts)[rows])
+    counts, known = np.zeros(len(rows), np.int64), rows != UNKNOWN
+    counts[known] = np.diff(storage.starts)[rows[known]]
     starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
     places = np.arange(starts[-1]) + np.repeat(storage.starts[rows] - starts[:-1], counts)
     return Compressed(starts, storage.others[places], storage.values[places])

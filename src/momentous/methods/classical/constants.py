@@ -24,9 +24,13 @@ class Constants:
     most_corrected_pairs: int = 40
     # Variables up to which the matrix of all pairs is kept: as costly there as 80 pairs.
     matrix_dimension: int = 128
-    # (variables, pairs): pairs m that are kept up to so many variables.  A doubling saves
-    # gradients, and where vectors are long it costs more than it saves (benchmarks/overhead.py).
-    memory: tuple[tuple[float, int], ...] = ((500, 40), (50_000, 20), (math.inf, 10))
+    # Pairs beyond that: as many as hold so many entries of s (and of y), at most so many, and in a
+    # long vector no fewer than (variables, pairs) say.  From 129 to 5,000 variables 200 in place of
+    # 40 or 20 pairs take two thirds of the gradients, on the half of the testbed for choosing; 400
+    # take a few percent less, and more time than that saves.
+    memory_entries: int = 200_000
+    most_memory: int = 200
+    least_memory: tuple[tuple[float, int], ...] = ((50_000, 20), (math.inf, 10))
     # Pairs where gradients are costly, as those of networks, if they fit into so many bytes: as
     # many as torch.optim.LBFGS keeps, read half as often.  With 20 of them the loss of a network
     # after 1,000 gradients is some 4 times as high (benchmarks/networks.py).

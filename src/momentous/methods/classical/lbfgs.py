@@ -39,7 +39,9 @@ from momentous.methods.search.wolfe import (
 def default_memory(dimension: float) -> int:
     """Pairs to keep for so many variables: a function of nothing else, so that runs can be had
     again."""
-    return next(pairs for size, pairs in LBFGS_CONSTANTS.memory if dimension <= size)
+    c = LBFGS_CONSTANTS
+    least = next(pairs for size, pairs in c.least_memory if dimension <= size)
+    return max(least, int(min(c.most_memory, c.memory_entries / dimension)))
 
 
 @record
@@ -64,7 +66,7 @@ class LBFGS(Rule[LBFGSMemory]):
     The direction is -H g, with H the BFGS update of (<s, y>/<y, y>) I of the newest pair by all
     pairs that are kept, in compact form [3]_; up to 128 variables these are all pairs of the run,
     and H is kept as a matrix.  What a pair says of the curvature along its step is corrected by
-    the values [6]_, unless ``memory`` is more than 40.
+    the values [6]_, unless a ``memory`` of more than 40 is asked for.
     A step length t is sought with f(x + t d) <= f(x) + c1 t <g, d> and
     <grad f(x + t d), d> >= c2 <g, d>, by a bracket as in [4]_
     whose trials are interpolated rather than bisected.  The first trial is 1, in the first
@@ -86,9 +88,10 @@ class LBFGS(Rule[LBFGSMemory]):
     Parameters
     ----------
     memory : int, optional
-        Pairs to keep.  By default all of them up to 128 variables, 40 up to 500, 20 up to 50,000,
-        and then 10.  In `momentous.torch`, where a gradient costs more than pairs do, 100 beyond
-        128 variables, or as many as take 1 GiB, if that is less (but no fewer than elsewhere).
+        Pairs to keep.  By default all of them up to 128 variables, then 200, but no more than
+        200,000 entries of s, and no fewer than 20 up to 50,000 variables and 10 beyond.  In
+        `momentous.torch`, where a gradient costs more than pairs do, 100 beyond 128 variables, or
+        as many as take 1 GiB, if that is less (but no fewer than elsewhere).
     max_trials : int
         The most trials of a line search.
     sufficient_decrease, curvature : float

@@ -44,13 +44,21 @@ class ProjectedGradient(Rule[ProjectedMemory]):
     L at least the Lipschitz constant of the gradient satisfies; else L is doubled.  After a step L
     is multiplied by 0.9, so that a step takes at most 1.16 trials on average.
 
-    What it guarantees.  By the projection <g, p> <= -L |p|^2, so a step lowers f by L |p|^2/2 =
-    |G|^2/(2L) at least, G = L p the gradient mapping.  2 L D/eps^2 + 1 steps give |G| <= eps, with
-    D = f(x0) - inf f, and L at most twice the Lipschitz constant (or the first guess).  What a run
-    stops by is v = P(x - g) - x, with |v| <= |G| max(1, 1/L).
+    What it guarantees.  Of v = P(x - g) - x, by which a run stops, |v| <= eps is met within
+    2 M D/eps^2 + 1 points, D = f(x0) - inf f and M the larger of 1 and of all L, which are at most
+    twice the Lipschitz constant (or the first guess).  A step lowers f by at least
+    m(L) = -min_z (<g, z - x> + L |z - x|^2/2), z in the box.  Less is left of it as L grows, and
+    with p_M = P(x - g/M) - x it is m(M) >= M |p_M|^2/2 >= |v|^2/(2M), as |v| <= M |p_M| for M >= 1
+    (theorem 10.9 of [1]_).  In a set narrower than 1 a run stops by v = (P(x - t g) - x)/t, t the
+    least width: there M is the larger of 1/t and of all L.
+
+    8 L D/eps^2 + 2 points are enough, which is fewer where L < 1/4, if no step has been taken with
+    an L below the Lipschitz constant: then |v| at x+ is at most 2 L |p|, because P leaves x+ where
+    it is if it comes from x+ - g - L p, and P(x+ - g+) is no farther from that than |g+ - g - L p|.
+    Steps with a smaller L, which are taken where f bends little along them, may be more.
 
     As the guard of a fast method (`Safeguarded`) every step is an epoch: K* = 1 step, delta =
-    eps^2/(2L).  Whatever the fast method does, eps is met within 17 max(2 L D/eps^2 + 1, K) + K + c
+    eps^2/(2M).  Whatever the fast method does, eps is met within 17 max(2 M D/eps^2 + 1, K) + K + c
     evaluations, K the length of a round and c the trials of a step.
 
     Where values cannot tell, within their noise, a step is accepted by the gradients at its ends.

@@ -33,7 +33,7 @@ from momentous.core.space import Array
 from momentous.core.status import Ending, EventKind, Status
 from momentous.core.step import RiseLimit
 from momentous.methods.checks import check, check_positive
-from momentous.methods.endings import no_progress, stuck
+from momentous.methods.endings import contradiction, no_progress, stuck
 from momentous.methods.search.probe import Probe
 from momentous.methods.search.rounding import Look, Rounding
 
@@ -81,6 +81,7 @@ class ParameterFreeMemory:
     k: int = 0
     travelled: float = 0.0  # S = sum of |x_i - x_{i-1}|^2, i <= k
     phase: int = NEW
+    hidden: bool = False  # where it cannot go on: is that rounding?
 
 
 P = TypeVar("P", bound=ParameterFreeMemory)
@@ -142,9 +143,12 @@ class ParameterFree(Rule[P]):
         return m.but(memory, lipschitz=L, outcome=outcome)
 
     def move(self, m: Machine, memory: P, here: Sample, goal: Goal) -> P:
-        """With L as it stands."""
-        outcome = Outcome(1 / memory.lipschitz, m.no_events)
-        return self._prepare_step(m, m.but(memory, x=here, k=0, outcome=outcome))
+        """With L as it stands; where rounding has driven it up to its end, with the largest that
+        values have confirmed: another point may have another say."""
+        blind = (memory.outcome.status == int(Status.NO_PROGRESS)) & (memory.confirmed > 0.0)
+        L = m.where(blind, memory.confirmed, memory.lipschitz)
+        outcome = Outcome(1 / L, m.no_events)
+        return self._prepare_step(m, m.but(memory, x=here, lipschitz=L, k=0, outcome=outcome))
 
     def _prepare_step(self, m: Machine, memory: P) -> P:
         """Before the next iteration."""
@@ -207,8 +211,9 @@ class ParameterFree(Rule[P]):
         def end() -> P:
             zero = memory.x.grad_norm == 0.0
             status = m.where(zero, int(Status.COMPLETED), int(Status.NO_PROGRESS))
-            eta = 1 / memory.lipschitz
-            return m.but(memory, outcome=Outcome(eta, m.no_events, status=status))
+            eta, hidden = 1 / memory.lipschitz, self._is_hidden(m, memory)
+            outcome = Outcome(eta, m.no_events, status=status)
+            return m.but(memory, outcome=outcome, hidden=hidden)
 
         return m.case(
             memory,
@@ -307,19 +312,35 @@ class ParameterFree(Rule[P]):
         lost = m.event(EventKind.NON_FINITE, norm, m.no(m.isfinite(norm)))
         events = lost + m.event(EventKind.ROLLBACK, memory.k + 1)
         L, most = self.backoff * memory.lipschitz, HEADROOM * memory.confirmed
-        status = RUNNING
-        if self.guards:
-            blind = m.no(clear) & (most < L) & (most > 0.0)
-            status = m.where(blind, int(Status.NO_PROGRESS), RUNNING)
-        return self._restart(m, memory, start, self.backoff, events, True, status)
+        if not self.guards:
+            return self._restart(m, memory, start, self.backoff, events, True)
+        blind = m.no(clear) & (most < L) & (most > 0.0)
+        status = m.where(blind, int(Status.NO_PROGRESS), RUNNING)
+        hidden = m.case(False, (blind, lambda: self._is_hidden(m, memory)))
+        return self._restart(m, memory, start, self.backoff, events, True, status, hidden=hidden)
+
+    def _is_hidden(self, m: Machine, memory: P) -> bool:
+        """Is the change of f that a step seeks below the noise of values?  With the largest L that
+        they have confirmed, as no smaller step is asked for by anything but rounding."""
+        first = (
+            memory.probe.lipschitz if self.gradient_lipschitz is None else self.gradient_lipschitz
+        )
+        L = m.where(memory.confirmed > 0.0, memory.confirmed, m.maximum(first, m.smallest))
+        x = memory.x
+        return x.grad_norm * x.grad_norm / (2 * L) <= memory.rounding.between(m, x.value)
 
     def ending(self, memory: P, shown: Sample, status: Status) -> Ending:
         L, norm = memory.lipschitz, memory.x.grad_norm
         if not memory.outcome.events:
-            return stuck(norm, memory.outcome.step_size)
+            return stuck(norm, memory.outcome.step_size, bool(memory.hidden))
+        why = (
+            f"at gradient norm {norm:.3g} rounding decides"
+            if memory.hidden
+            else contradiction(norm)
+        )
         return no_progress(
             f"no step is accepted although L has grown to {L:.3g}, 2^20 times the largest that "
-            f"values could confirm: at gradient norm {norm:.3g} rounding decides",
+            f"values could confirm: {why}",
             grad_norm=norm,
             gradient_lipschitz=L,
         )

@@ -76,15 +76,17 @@ class AdaRAGD(Adaptive):
     *Nothing given*: another radius, in which neither eps nor L nor rho stands.  An epoch with
     momentum k/(k + 1) ends when k^(5/2) rho' S^(1/2) > 64/eta, S the sum of the squared steps, or
     early, when a step leads uphill and the epoch has paid for itself.  docs/adaptive.md has the
-    rules for eta and rho', and the proof: O(eps^(-7/4) log(1/eps)) gradients with a constant made
-    of the run's own steps and rho'; that these are of the order 1/L and rho is not proven.  One
-    gradient per iteration, one more whenever k has grown fourfold, one value per end of an epoch.
+    rules for eta and rho', and the proof: O(eps^(-2)) gradients with a constant made of the run's
+    own steps, and O(eps^(-7/4)) where Q_+, the largest eta^2 rho' of the run, stays bounded as eps
+    falls; that it does is not proven, nor is a bound on the steps before the run.  One gradient per
+    iteration, one more whenever k has grown fourfold, one value per end of an epoch.
     Scaling f, or x where |x0| > 1, changes nothing.
 
     :meth:`paper` is Algorithm 2 even so: the step size comes from one extra gradient, eta = 1/L
     with L = |grad f(x0 - t g/|g|) - g|/t; theta = 0.01; eps = tol; rho' = theta^4/(eps eta^2);
     B0 = 100 |g| eta/theta; accepted restarts multiply eta by ``growth``; an epoch that completes
-    above tol lowers eps to a tenth.  With theta fixed, the provable order is eps^(-2).
+    above tol lowers eps to a tenth.  No theorem of the paper covers it: theirs have
+    theta = 4 (eps rho eta^2)^(1/4), four times as large as this theta for this rho'.
 
     *L and rho given*: Theorem 2 as it stands, O(eps^(-7/4)) gradients, no growth, no backoff.
 
@@ -130,7 +132,7 @@ class AdaRAGD(Adaptive):
     summary = "restarted accelerated gradient descent, adaptive radius"
     guarantee = (
         "with L, rho: gradient of O(eps) in O(eps^-7/4) gradients [Thm 2]; "
-        "with nothing: O(eps^-7/4 log 1/eps) in terms of the run's own steps"
+        "with nothing: O(eps^-2), and O(eps^-7/4) where the run's Q_+ stays bounded"
     )
     cost = "1 gradient; 1 value per restart"
     scheme = NESTEROV
@@ -156,7 +158,7 @@ class AdaRHB(Adaptive):
     summary = "restarted heavy ball, adaptive radius"
     guarantee = (
         "with L, rho: gradient of O(eps) in O(eps^-7/4) gradients [Thm 5]; "
-        "with nothing: O(eps^-7/4 log 1/eps) in terms of the run's own steps"
+        "with nothing: O(eps^-2), and O(eps^-7/4) where the run's Q_+ stays bounded"
     )
     cost = "1 gradient; 1 value per restart"
     scheme = HEAVY_BALL

@@ -18,6 +18,11 @@ from momentous.methods.restarted.fixed_radius import (
     Parameters,
 )
 
+# Of the whole run, where zeta is not given.
+FAILURE_PROBABILITY = 0.01
+# A perturbed epoch lowers f by eps^(3/2)/sqrt(rho) over this times chi^5, at least: 8 * 288^2.
+EPOCHS_FACTOR = 663_552
+
 
 @dataclasses.dataclass(frozen=True)
 class PerturbedRAGD(FixedRadius):
@@ -35,8 +40,9 @@ class PerturbedRAGD(FixedRadius):
         B = sqrt(eps/rho)/(288 chi^2).  The output has |grad f| <= eps and smallest Hessian
         eigenvalue >= -1.011 sqrt(eps rho), but for a probability of zeta per perturbed epoch: with
         n of them, of n zeta at most, which is the result's ``numbers["failure_probability"]``.
-        (Each of them may be the one that fails to leave a saddle; n is not known beforehand, since
-        f(x0) - inf f is not.)  Its constants make it a reference only.
+        (Each of them may be the one that fails to leave a saddle.)  By the proof n is at most
+        N = 663552 chi^5 sqrt(rho) D/eps^(3/2) + 1, D = f(x0) - inf f, and zeta = 0.01/N.  Its
+        constants make it a reference only.
     ``"practical"`` (the default)
         B = 0.3 sqrt(eps/rho), about the largest radius for which Lemma 6 still gives
         |grad f| <= eps at the output.  The second-order property is then no theorem:
@@ -52,8 +58,10 @@ class PerturbedRAGD(FixedRadius):
         As in :class:`RAGD`.
     eps : float, optional
         The gradient norm to reach, and sqrt(eps rho) the curvature; by default tol.
-    failure_probability : float
-        zeta, per perturbed epoch.
+    gap : float, optional
+        D, or more.  Without it D = L^3/rho^2.
+    failure_probability : float, optional
+        zeta, per perturbed epoch.  By default 0.01/N, in the practical setting 0.01.
     setting : {"practical", "theory"}
     log_factor, perturbation : float, optional
         chi and r by hand.
@@ -72,17 +80,19 @@ class PerturbedRAGD(FixedRadius):
     cost = "1 gradient"
     scheme = ESCAPING_NESTEROV
 
-    failure_probability: float = 0.01
+    gap: float | None = None
+    failure_probability: float | None = None
     setting: Literal["practical", "theory"] = "practical"
     log_factor: float | None = None
     perturbation: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive(self, "perturbation")
+        check_positive(self, "perturbation", "gap")
         chi = self.log_factor
         check(self, "log_factor", chi is None or chi >= 1, "(chi) must be >= 1")
-        check(self, "failure_probability", 0 < self.failure_probability < 1, "must be in (0, 1)")
+        zeta = self.failure_probability
+        check(self, "failure_probability", zeta is None or 0 < zeta < 1, "must be in (0, 1)")
         known = self.setting in ("practical", "theory")
         check(self, "setting", known, "must be 'practical' or 'theory'")
 
@@ -92,7 +102,7 @@ class PerturbedRAGD(FixedRadius):
 
     def resolved(self, tol: float, dimension: int) -> Parameters:
         p = super().resolved(tol, dimension)
-        chi = self.log_factor or self._chi(p.theta, dimension)
+        chi = self.log_factor or self._chi(p, dimension)
         if self.radius is None:
             p.radius *= 0.3 if self.setting == "practical" else 1 / (288 * chi**2)
         if self.epoch_length is None:
@@ -103,12 +113,24 @@ class PerturbedRAGD(FixedRadius):
             )
         return p
 
-    def _chi(self, theta: float, dimension: int) -> float:
+    def _chi(self, p: Parameters, dimension: int) -> float:
         chi = 1.0
         for _ in range(10):
-            ratio = math.sqrt(max(dimension, 1)) * 40 * chi / theta**3 / self.failure_probability
-            chi = max(1.0, math.log2(ratio))
+            ratio = math.sqrt(max(dimension, 1)) * 40 * chi / p.theta**3
+            chi = max(1.0, math.log2(ratio / self._zeta(p, chi)))
         return chi
+
+    def _zeta(self, p: Parameters, chi: float) -> float:
+        """The probability that an epoch which begins with a displacement at a saddle stays."""
+        if self.failure_probability is not None:
+            return self.failure_probability
+        if self.setting == "practical":
+            return FAILURE_PROBABILITY
+        # With theta = (1/2)(eps rho/L^2)^(1/4) this is sqrt(rho) D/eps^(3/2) for D = L^3/rho^2.
+        most = 1 / (2 * p.theta) ** 6
+        if self.gap is not None and self.hessian_lipschitz is not None and p.eps > 0:
+            most = self.gap * math.sqrt(self.hessian_lipschitz / p.eps) / p.eps
+        return FAILURE_PROBABILITY / (EPOCHS_FACTOR * chi**5 * most + 1)
 
     @property
     def _is_theory(self) -> bool:
@@ -118,11 +140,17 @@ class PerturbedRAGD(FixedRadius):
     def ending(self, memory: FixedMemory, shown: Sample, status: Status) -> Ending:
         ending = super().ending(memory, shown, status)
         if self._is_theory and ending.success:
-            chance = min(1.0, self.failure_probability * memory.draws)
+            p, draws = memory.parameters, memory.draws
+            zeta = self._zeta(p, p.epoch_length * p.theta / 2)  # K = ceil(2 chi/theta)
+            chance = min(1.0, zeta * draws)
             ending.numbers["failure_probability"] = chance
             ending.message += (
                 f"; a second-order point but for a probability of {chance:.3g}, that of "
-                f"{memory.draws} perturbed epochs"
+                f"{draws} perturbed epochs"
+                if chance < 1.0
+                else f"; of the curvature nothing is promised, as each of {draws} perturbed epochs "
+                f"may fail with a probability of {zeta:.3g}: lower failure_probability, or let "
+                "certify look at x"
             )
         return ending
 

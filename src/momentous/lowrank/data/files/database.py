@@ -9,10 +9,13 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from momentous.io.optional import require
+from momentous.lowrank.checks import thread_count
 from momentous.lowrank.data.errors import RatingsFileError
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection as Connection
+
+THREADS_PER_CORE = 4  # that DuckDB may start; it starts as many as it is asked for, at once
 
 # Nothing is downloaded or loaded because of what a file is called, and no variable of Python is a
 # table because of its name.
@@ -28,7 +31,7 @@ def open_database(folder: Path, threads: int | None = None) -> Iterator[Connecti
     """A connection to DuckDB, which puts what does not fit into memory into the folder."""
     settings = {**_CLOSED, "temp_directory": str(folder / "spill")}
     if threads is not None:
-        settings["threads"] = str(threads)
+        settings["threads"] = str(min(threads, THREADS_PER_CORE * thread_count(None)))
     with _duckdb().connect(":memory:", config=settings) as connection:
         yield connection
 
@@ -39,10 +42,12 @@ def _duckdb() -> ModuleType:
 
 @contextlib.contextmanager
 def duckdb_errors(name: str) -> Iterator[None]:
-    """Errors of DuckDB become ours, in one line."""
+    """Errors of DuckDB become ours, in one line: those that Arrow passes on are errors of the
+    system or of Arrow."""
+    arrow = require("pyarrow", "app", "Reading ratings")
     try:
         yield
-    except _duckdb().Error as error:
+    except (_duckdb().Error, arrow.ArrowException, OSError) as error:
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise RatingsFileError(name, f"cannot be read: {reason[0]}") from error
 

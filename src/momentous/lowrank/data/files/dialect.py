@@ -10,9 +10,10 @@ from __future__ import annotations
 import csv
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Integral
 from pathlib import Path
 
 from momentous.lowrank.data.errors import Limits, RatingsFileError
@@ -34,7 +35,8 @@ KNOWN = (
      "bookid", "isbn", "asin", "artist", "artistid", "track", "trackid", "col", "column"},
     {"rating", "ratings", "score", "stars", "value", "overall", "bookrating"},
 )  # fmt: skip
-WANTED = {2: "user and item", 3: "user, item and rating"}
+PAIR, TRIPLE = 2, 3  # columns
+WANTED = {PAIR: "user and item", TRIPLE: "user, item and rating"}
 
 
 # --- a file and its beginning ---------------------------------------------------------------------
@@ -127,14 +129,15 @@ def find_dialect(
     delimiter: str | None,
     columns: Columns | None,
     limits: Limits,
-    count: int = 3,
+    count: int | None = None,
     decimal: str = ".",
 ) -> Dialect:
     """The dialect of a file from its first lines; one damaged line does not matter.
 
     With a count of 3 the file has ratings, and a first line without a number is a header.  With 2
     it has pairs; their ids may be any text, so that only a name for users tells a header, or that
-    names were asked for.
+    names were asked for.  Without a count it has pairs where most lines have two fields and no
+    more; then a name for anything tells a header.
     """
     for number, line in zip(head.numbers, head.lines, strict=True):
         if len(line) >= min(limits.line_bytes, _LONGEST_LINE):
@@ -144,10 +147,14 @@ def find_dialect(
     tried = sorted(_TRIED, key=decimal.__eq__) if delimiter is None else [delimiter]
     cut = {one: split_lines(head.lines, one) for one in tried}
     clear = [[one for one in cut[each] if not _runs_on(one, each)] for each in tried]
-    agree = {one: _common_count(lines, count) for one, lines in zip(tried, clear, strict=True)}
-    best = max(tried, key=lambda one: agree[one][1])  # the first of equals
-    fields, lines = agree[best]
-    if 2 * lines < len(cut[best]) or not lines:
+    records, told_by = dict(zip(tried, clear, strict=True)), [KNOWN[0]]  # names of a header
+    best, fields = _most_agree(records, cut, count or TRIPLE)
+    if count is None:
+        pair, two = _most_agree(records, cut, PAIR)
+        count = PAIR if not fields and two == PAIR else TRIPLE
+        if count == PAIR:
+            best, fields, told_by = pair, two, [*KNOWN]
+    if not fields:
         if len(clear[0]) < len(cut[tried[0]]):
             raise head.error(COLONS)
         if delimiter is not None:
@@ -155,9 +162,9 @@ def find_dialect(
         raise head.error(f"expected lines of {WANTED[count]} with a delimiter")
     check_columns(fields, head, limits)
     first = cut[best][0]
-    if count == 2:
+    if count == PAIR:
         by_name = columns is not None and any(isinstance(one, str) for one in columns)
-        header = by_name or bool(matching_names(first, KNOWN[0]))
+        header = by_name or any(matching_names(first, known) for known in told_by)
     else:
         header = len(first) == fields and best != "::" and not any(map(_is_number, first))
         some = (one for line in cut[best][:10] for one in line)
@@ -210,6 +217,17 @@ def _runs_on(record: list[str], delimiter: str) -> bool:
     return delimiter == "::" and any(one.startswith(":") for one in record[1:])
 
 
+def _most_agree(
+    clear: dict[str, list[list[str]]], cut: dict[str, list[list[str]]], least: int
+) -> tuple[str, int]:
+    """The delimiter that cuts most lines into equally many fields, and how many these are: 0
+    where it is less than half of the lines."""
+    agree = {one: _common_count(records, least) for one, records in clear.items()}
+    best = max(agree, key=lambda one: agree[one][1])  # the first of equals
+    fields, lines = agree[best]
+    return best, fields if lines and 2 * lines >= len(cut[best]) else 0
+
+
 def _common_count(records: list[list[str]], least: int) -> tuple[int, int]:
     """The number of fields, at least so many, that most records have, and how many have it."""
     agree = Counter(map(len, records))
@@ -220,17 +238,21 @@ def _common_count(records: list[list[str]], least: int) -> tuple[int, int]:
 # --- which field is what --------------------------------------------------------------------------
 
 
-def parse_columns(columns: Columns | None, count: int = 3) -> list[str | int] | None:
-    """So many different names or numbers, if any."""
+def parse_columns(
+    columns: Columns | None, counts: tuple[int, ...] = (PAIR, TRIPLE)
+) -> list[str | int] | None:
+    """Different names or numbers, as many as there may be, if any."""
     if columns is None:
         return None
-    if isinstance(columns, str) or len(columns) != count or len(set(columns)) != count:
-        number = {2: "two", 3: "three"}[count]
+    given = list(columns) if isinstance(columns, Iterable) and not isinstance(columns, str) else []
+    plain = all(isinstance(one, str | Integral) and not isinstance(one, bool) for one in given)
+    if not plain or len(given) not in counts or len(set(given)) != len(given):
+        number = " or ".join({PAIR: "two", TRIPLE: "three"}[count] for count in counts)
         raise ValueError(
-            f"columns must be {number} different names or numbers, for {WANTED[count]}, not "
-            f"{columns!r}"
+            f"columns={columns!r} must be {number} different names or whole numbers, for "
+            f"{WANTED[max(counts)]}"
         )
-    return list(columns)
+    return [one if isinstance(one, str) else int(one) for one in given]
 
 
 def find_columns(
@@ -246,11 +268,13 @@ def find_columns(
         return tuple(range(count))
     found = [matching_names(names, known) for known in KNOWN[:count]]
     if any(len(one) != 1 for one in found):
+        are_known = count == TRIPLE and all(len(one) == 1 for one in found[:PAIR])
+        pairs = "; of clicks, which have no rating, name user and item alone" if are_known else ""
         example = tuple(WANTED[count].replace(",", "").replace(" and", "").split())
         raise RatingsFileError(
             name,
             f"the header does not say plainly which columns are {WANTED[count]}; name them, as in "
-            f"columns={example} or --columns {','.join(example)}, or number them from 0",
+            f"columns={example} or --columns {','.join(example)}, or number them from 0{pairs}",
             line=1,
             content=", ".join(names),
         )

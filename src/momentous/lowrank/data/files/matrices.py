@@ -64,7 +64,7 @@ def read_matrix_market(file: File, work: Work) -> Outcome:
     )
     found = read_triples(scan, work)
     assert isinstance(found.user, np.ndarray) and isinstance(found.item, np.ndarray)  # noqa: PT018
-    present = found.value.size + found.skipped
+    present = found.value.size + found.skipped + found.missing
     if present != entries:
         raise RatingsFileError(file.name, f"promises {entries} entries and has {present}")
     # In double precision where a dtype is asked for, so that none becomes infinite unseen.

@@ -26,8 +26,15 @@ from momentous.lowrank.data.files.database import (
     quoted_text,
     read_files,
 )
-from momentous.lowrank.data.files.dialect import BYTE_ORDER_MARK, COLONS, Columns, has_quotes
-from momentous.lowrank.data.ratings import Users
+from momentous.lowrank.data.files.dialect import (
+    BYTE_ORDER_MARK,
+    COLONS,
+    PAIR,
+    TRIPLE,
+    Columns,
+    has_quotes,
+)
+from momentous.lowrank.data.ratings import Users, choose_users
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection as Connection
@@ -48,6 +55,8 @@ NUMBER = "expected a finite number as the rating"
 COMMA_NUMBER = "expected a number with a decimal comma as the rating, as decimal=',' says"
 COMMA_HINT = "; for decimal commas take decimal=','"
 NO_CELL = "\x01nothing\x01"  # DuckDB takes '' for null unless another text means null
+NO_RATING = ("", "na", "nan", "null")  # in small letters, what stands for none in a text
+MISSING_HINT = "; rows without a rating are left out by missing='drop'"
 BLANKS = " \t"  # that do not belong to a field of text; other spaces may be an id
 
 
@@ -62,7 +71,14 @@ class Options:
     decimal: str = "."
     skip_bad: bool = False
     dtype: str | None = None
-    count: int = 3  # user, item and rating; or 2: user and item
+    count: int | None = None
+    """How many columns: 3, user, item and rating; 2, user and item; None: 2 where there are no
+    more, and else 3."""
+    missing: str = "error"  # what to do with a row without a rating; or "drop"
+
+    def count_of(self, fields: int) -> int:
+        """How many of so many columns are read."""
+        return self.count or (PAIR if fields == PAIR else TRIPLE)
 
 
 @dataclass(frozen=True)
@@ -124,11 +140,17 @@ class RatingColumn(NamedTuple):
     number: str  # NULL where there is none
     text: str = "NULL"  # as the file has it
     expected: str = NUMBER  # what it must be, for messages
+    is_missing: str = "false"  # has the row none, a condition that is never NULL
 
-    def problem(self, text: str | None) -> str:
+    def problem(self, text: str | None, *, is_missing: bool) -> str:
         """What is wrong with one that is no number."""
+        if is_missing:
+            return self.expected + MISSING_HINT
         has_comma = re.fullmatch(r"[+-]?\d[\d.]*,\d+(e[+-]?\d+)?", (text or "").strip(), re.I)
         return self.expected + (COMMA_HINT if has_comma and self.expected == NUMBER else "")
+
+
+ONE_EACH = RatingColumn("CAST(1 AS DOUBLE)")  # of pairs
 
 
 @dataclass(frozen=True)
@@ -145,6 +167,8 @@ class Scan:
     where: str = "true"  # which rows of the source there are
     movie: bool = False
     """Items stand in rows of their own before those with their ratings; they are numbers."""
+    are_pairs: bool = False
+    """Are there no ratings?  Each row counts 1 then."""
 
     def rows(self, limits: Limits) -> str:
         """The query for all rows, with what conditions need."""
@@ -157,13 +181,16 @@ class Scan:
             for side, column in (("user", self.user), ("item", self.item))
             if column.number is not None
         ]
+        right = [f"NOT ({when})" for when, _ in self.checks]
+        columns += [f"{' AND '.join([self.rating.is_missing, *right])} AS missing"]
         columns += [f"{when} AS wrong{k}" for k, (when, _) in enumerate(self.checks)]
         if isinstance(self.source, Lines):
             columns += [f"c{k}" for k in range(self.source.fields)]
         return f"SELECT {', '.join(columns)} FROM {source} WHERE {self.where}"
 
-    def triples(self, numbers: Set[str], limits: Limits) -> str:
-        """The query for ids and values; what is wrong has no value."""
+    def triples(self, numbers: Set[str], options: Options) -> str:
+        """The query for ids and values, and for rows to leave out; what is wrong has no value."""
+        limits = options.limits
         conditions, chosen = [f"NOT wrong{k}" for k in range(len(self.checks))], []
         for side in ("user", "item"):
             is_number = side in numbers
@@ -171,6 +198,8 @@ class Scan:
             if is_number and limits.id_bytes < NUMBER_BYTES:
                 conditions.append(f"strlen({side}) <= {limits.id_bytes}")
         value = f"CASE WHEN {' AND '.join(conditions)} THEN rating END" if conditions else "rating"
+        if options.missing == "drop":
+            chosen.append("missing")
         return f"SELECT {', '.join(chosen)}, {value} AS value FROM ({self.rows(limits)})"
 
     def strip(self, side: str, text: str) -> str:
@@ -195,7 +224,17 @@ class Scan:
 
     def problem(self, row: int, connection: Connection, limits: Limits) -> tuple[str, str]:
         """What is wrong with a row, and what it has."""
-        rows = f"SELECT *, {self.rating.text} AS rated FROM ({self.rows(limits)})"
+        # No field that `triples` has not read: in one of these a character that is not UTF-8 would
+        # take its line out, and the next row would have this number.
+        read = [
+            "user",
+            "item",
+            "rating",
+            "missing",
+            *(f"wrong{k}" for k in range(len(self.checks))),
+        ]
+        read += ["item_number"] if self.movie else []
+        rows = f"SELECT {', '.join(read)}, {self.rating.text} AS rated FROM ({self.rows(limits)})"
         found = connection.execute(f"{rows} LIMIT 1 OFFSET {row}")
         names = [one[0] for one in found.description]
         cells = dict(zip(names, found.fetchall()[0], strict=True))
@@ -208,9 +247,10 @@ class Scan:
             for side in ("user", "item")
             if (told := self.id_problem(side, self.strip(side, cells[side] or ""), limits))
         ]
+        rating = self.rating.problem(cells["rated"], is_missing=cells["missing"])
         if cells["rating"] is not None and math.isfinite(cells["rating"]):
             problems.append(NO_MOVIE)
-        return [*problems, self.rating.problem(cells["rated"])][0], shown
+        return [*problems, rating][0], shown
 
 
 class Coded(NamedTuple):
@@ -230,15 +270,16 @@ class Triples(NamedTuple):
     item: Ids
     value: AnyArray
     skipped: int  # rows and lines that were wrong
+    missing: int = 0  # rows without a rating that were left out
 
     def of_users(self, chosen: Users | None) -> Triples:
         """Those of some users, or of all; the ids of the others stay known."""
         if chosen is None:
             return self
         (rows, users), (cols, items) = encode_ids([self.user]), encode_ids([self.item])
-        own = chosen(users)[rows]
+        own = choose_users(chosen, users)[rows]
         sides = Coded(rows[own], users), Coded(cols[own], items)
-        return Triples(*sides, self.value[own], self.skipped)
+        return Triples(*sides, self.value[own], self.skipped, self.missing)
 
 
 class Reject(NamedTuple):
@@ -264,7 +305,7 @@ def read_triples(scan: Scan, work: Work) -> Triples:
     limits = work.options.limits
     while True:
         with duckdb_errors(scan.name):
-            query = work.connection.sql(scan.triples(numbers, limits))
+            query = work.connection.sql(scan.triples(numbers, work.options))
             columns = _fetch(query, sides.keys() - numbers)
             rejects = _find_rejects(scan, work.connection)
         values = columns["value"].to_numpy(zero_copy_only=False)  # NaN where there is none
@@ -283,6 +324,9 @@ def read_triples(scan: Scan, work: Work) -> Triples:
             each = ids["item"] = _movie_of_each(movies)
             is_good &= each != BAD_MOVIE
             is_bad = ~is_good & (movies < 0)
+        if "missing" in columns:
+            is_missing = columns["missing"].to_numpy(zero_copy_only=False)
+            is_good, is_bad = is_good & ~is_missing, is_bad & ~is_missing
         holes = {side for side in numbers if _has_holes(columns[side], is_good)}
         if not holes:
             break
@@ -295,13 +339,14 @@ def read_triples(scan: Scan, work: Work) -> Triples:
             scan, np.zeros_like(is_bad), [one for one in rejects if one.is_open], work
         )
     skipped = len(rejects) + int(np.count_nonzero(is_bad))
+    missing = int(np.count_nonzero(is_missing)) if "missing" in columns else 0
     if not is_good.all():
         ids, values = {side: one[is_good] for side, one in ids.items()}, values[is_good]
     user, item = (
         _coded(ids[side], texts[side], one.stays_text) if side in texts else ids[side]
         for side, one in sides.items()
     )
-    return Triples(user, item, values, skipped)
+    return Triples(user, item, values, skipped, missing)
 
 
 def _fetch(relation: Relation, texts: Set[str]) -> dict[str, ArrowArray]:

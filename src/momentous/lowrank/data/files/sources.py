@@ -109,10 +109,16 @@ def find_sources(path: Paths) -> list[Source]:
     """
     if isinstance(path, Source):
         return [path]
-    if not isinstance(path, str | os.PathLike):
+    if isinstance(path, list | tuple):
         if not path:
             raise RatingsFileError("", "the list of files to read is empty")
         return [source for one in path for source in find_sources(one)]
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(
+            f"what is to be read, of type {type(path).__name__}, is neither a path, nor a list of "
+            "paths, nor a table of pandas, polars or Arrow; of arrays make "
+            "Ratings(rows, cols, values)"
+        )
     place = expand_home(path)
     # By os.path, for which a name that no file can have is that of no file.
     if os.path.isdir(place):

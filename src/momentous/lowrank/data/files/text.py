@@ -9,6 +9,7 @@ from pathlib import Path
 
 from momentous.lowrank.data.files.database import quoted_text
 from momentous.lowrank.data.files.dialect import (
+    PAIR,
     WHITESPACE,
     File,
     find_columns,
@@ -18,7 +19,9 @@ from momentous.lowrank.data.files.scans import (
     BAD_MOVIE,
     COMMA_NUMBER,
     NO_MOVIE_LINE,
+    NO_RATING,
     NUMBER,
+    ONE_EACH,
     IdColumn,
     Lines,
     Options,
@@ -57,14 +60,14 @@ def trimmed(cell: str) -> str:
 
 def rating_column(cell: str, options: Options) -> RatingColumn:
     """A rating in a field; DuckDB would take 1_0 and +-1 for numbers."""
-    if options.count == 2:
-        return RatingColumn("CAST(0 AS DOUBLE)")
     wrong, number, expected = f"contains({cell}, '_') OR contains({cell}, '+-')", cell, NUMBER
     if options.decimal != ".":
         wrong += f" OR contains({cell}, '.')"
         number, expected = f"replace({cell}, {quoted_text(options.decimal)}, '.')", COMMA_NUMBER
     number = f"CASE WHEN NOT ({wrong}) THEN TRY_CAST({number} AS DOUBLE) END"
-    return RatingColumn(number, cell, expected)
+    none = ", ".join(map(quoted_text, NO_RATING))
+    is_missing = f"coalesce(lower({trimmed(cell)}) IN ({none}), true)"
+    return RatingColumn(number, cell, expected, is_missing)
 
 
 def text_id(cell: str, samples: list[str]) -> IdColumn:
@@ -97,12 +100,12 @@ def delimited_scan(file: File, work: Work, delimiter: str | None = None) -> Scan
     )  # fmt: skip
     cells = [f"c{k}" for k in dialect.columns]
     user, item = (
-        IdColumn(cell, strips=True)
-        if options.count == 2
-        else text_id(cell, [one[k] for one in dialect.samples])
-        for cell, k in zip(cells[:2], dialect.columns[:2], strict=True)
+        text_id(cell, [one[k] for one in dialect.samples])
+        for cell, k in zip(cells[:PAIR], dialect.columns[:PAIR], strict=True)
     )
-    return Scan(file.name, lines, user, item, rating_column(cells[-1], options))
+    are_pairs = len(cells) == PAIR
+    rating = ONE_EACH if are_pairs else rating_column(cells[-1], options)
+    return Scan(file.name, lines, user, item, rating, are_pairs=are_pairs)
 
 
 # --- other lines ----------------------------------------------------------------------------------
@@ -144,7 +147,8 @@ def json_scan(file: File, work: Work) -> Scan:
     if not isinstance(first, dict):
         raise file.head.error(expected)
     keys = list(first)
-    chosen = find_columns(file.name, options.columns, len(keys), keys, options.count)
+    count = options.count_of(len(keys))
+    chosen = find_columns(file.name, options.columns, len(keys), keys, count)
     line = "CASE WHEN json_valid(c0) THEN c0 END"
     pointers = [quoted_text(f"/{keys[k].replace('~', '~0').replace('/', '~1')}") for k in chosen]
     user, item, *rating = (f"json_extract_string({line}, {one})" for one in pointers)
@@ -155,7 +159,7 @@ def json_scan(file: File, work: Work) -> Scan:
         Lines((plain_text(file, work),), (file.name,), expected=expected),
         IdColumn(user),
         IdColumn(item),
-        rating_column(rating[0] if rating else "", options),
+        rating_column(rating[0], options) if rating else ONE_EACH,
         (
             (f"NOT {is_object}", expected),
             (
@@ -164,4 +168,5 @@ def json_scan(file: File, work: Work) -> Scan:
             ),
         ),
         where="trim(c0) <> ''",
+        are_pairs=not rating,
     )
