@@ -40,8 +40,9 @@ from momentous.lowrank.priors import (
 # Sweeps with a fixed ridge before the first prior: from random factors all features die.
 PLAIN_SWEEPS = 5
 # kappa: so much of a feature's variance enters its first prior.  With 1 features of sparse data
-# die, with 0 too many of others do (benchmarks/held_out.py --real); a bias counts whole.
-FIRST_SHARE = 0.1
+# overfit, with 0 too many of others die; the more features there are, the less of each: 0.1 up to
+# rank 64, then 6.4 over the rank (benchmarks/held_out.py --real).  A bias counts whole.
+FIRST_SHARE, SHARED = 0.1, 6.4
 # The first noise, relative to the mean squared residual: entries are fitted better than others.
 FIRST_NOISE = 1.1
 # The noise rises as features shrink to what is certain of them.  A fit ends when it rises by no
@@ -156,21 +157,17 @@ class FreeEnergy(LowRankObjective):
     def partner_sums(self, which: int, means: Floats, variances: Floats) -> PartnerSums:
         """Over the partners of the rows (0) or columns (1), given the other side's numbers."""
         xp, r, counts = self.backend.xp, self.rank, self._counts_on_device[which]
-        rows, found = len(counts), []
-        for numbers, of_bias in ((variances[:, :r], 0.0), (means[:, :r] ** 2, counts)):
-            numbers = xp.ascontiguousarray(numbers)
-            if which == ROWS and self.ranks.size > 1:
-                shares = self.ranks.shares(self.ratings.shape[1])
-                numbers = self.ranks.all_gather(numbers, shares)
-            sums = self.side(which).partner_sums(numbers)
-            if which == COLS and self.ranks.size > 1:
-                sums = self.ranks.reduce_scatter(xp.ascontiguousarray(sums))
-            whole = xp.empty((rows, self.width), sums.dtype)
-            whole[:, :r] = sums
-            if self.penalty.biases:
-                whole[:, -1] = of_bias
-            found.append(whole)
-        return PartnerSums(*found)
+        numbers = xp.hstack([variances[:, :r], means[:, :r] ** 2])
+        if which == ROWS and self.ranks.size > 1:
+            numbers = self.ranks.all_gather(numbers, self.ranks.shares(self.ratings.shape[1]))
+        sums = self.side(which).partner_sums(numbers)
+        if which == COLS and self.ranks.size > 1:
+            sums = self.ranks.reduce_scatter(xp.ascontiguousarray(sums))
+        parts = sums[:, :r], sums[:, r:]
+        if self.penalty.biases:
+            of_biases = xp.zeros((len(sums), 1), sums.dtype), counts[:, None].astype(sums.dtype)
+            parts = xp.hstack([parts[0], of_biases[0]]), xp.hstack([parts[1], of_biases[1]])
+        return PartnerSums(*parts)
 
     def half(
         self, point: Learned, which: int, steps: int | None = None
@@ -249,7 +246,7 @@ class FreeEnergy(LowRankObjective):
         means = asarray(P, self.dtype), asarray(Q[self.items], self.dtype)
         residual = 2.0 * self.ranks.sum(self.losses(*means)) / self.weight
         noise = max(FIRST_NOISE * residual, self._least_noise)
-        share = np.append(np.full(r, FIRST_SHARE), np.ones(self.width - r))
+        share = np.append(np.full(r, min(FIRST_SHARE, SHARED / r)), np.ones(self.width - r))
         shares = self.backend.xp.asarray(share)
 
         def first(which: int) -> tuple[Floats, Matrix]:
