@@ -36,9 +36,15 @@ LARGEST_SHARE = 0.99  # that an entry can have in its own prediction
 LEAST_CALIBRATION = 1e-3  # where all ratings are fitted exactly
 
 
+def growth_of(counts: AnyArray) -> Matrix:
+    """``c_i^g``, one number per row."""
+    growth: Matrix = np.maximum(counts, 1.0) ** GROWTH
+    return growth
+
+
 def precisions(prior: Matrix, counts: AnyArray, biases: bool) -> Matrix:
     """``prior_k c_i^g`` for rows with so many entries: one number per parameter."""
-    found: Matrix = (np.maximum(counts, 1.0) ** GROWTH)[:, None] * prior
+    found: Matrix = growth_of(counts)[:, None] * prior
     if biases:
         found[:, -1] = prior[-1]
     return found
@@ -52,14 +58,16 @@ class PartnerSums(NamedTuple):
 
     def weights(self, noise: float, precision: Matrix, held: bool) -> Matrix:
         """W; a bias that is ``held`` stays at 0."""
-        weights = noise * precision + self.variances
+        weights = noise * precision
+        weights += self.variances
         if held:
             weights[:, -1] = HELD
         return weights
 
     def own_variances(self, noise: float, weights: Matrix, held: bool) -> Matrix:
         """S."""
-        found: Matrix = noise / (weights + self.squares)
+        found: Matrix = weights + self.squares
+        np.divide(noise, found, out=found)
         if held:
             found[:, -1] = 0.0
         return found

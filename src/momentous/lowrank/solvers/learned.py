@@ -34,14 +34,16 @@ from momentous.lowrank.priors import (
     PartnerSums,
     PredictionVariance,
     calibration_of,
+    growth_of,
     precisions,
 )
 
 # Sweeps with a fixed ridge before the first prior: from random factors all features die.
 PLAIN_SWEEPS = 5
 # kappa: so much of a feature's variance enters its first prior.  With 1 features of sparse data
-# die, with 0 too many of others do (benchmarks/held_out.py --real); a bias counts whole.
-FIRST_SHARE = 0.1
+# overfit, with 0 too many of others die; the more features there are, the less of each: 0.1 up to
+# rank 64, then 6.4 over the rank (benchmarks/held_out.py --real).  A bias counts whole.
+FIRST_SHARE, SHARED = 0.1, 6.4
 # The first noise, relative to the mean squared residual: entries are fitted better than others.
 FIRST_NOISE = 1.1
 # The noise rises as features shrink to what is certain of them.  A fit ends when it rises by no
@@ -128,14 +130,13 @@ class FreeEnergy(LowRankObjective):
 
     def _divergence(self, point: Learned, which: int) -> float:
         """The sum of ``p (u^2 + S) - log(p S) - 1`` over this rank's part of a side."""
-        xp, there = self.backend.xp, self._with_entries[which]
-        p = self._precision(which, point.priors[which])[there, : self._free(which)]
-        u, S = (
-            side[which][there, : self._free(which)].astype(np.float64)
-            for side in (point.means, point.variances)
-        )
-        S *= p
-        return float(xp.sum(p * u * u + S - xp.log(S) - 1.0))
+        xp, there, free = self.backend.xp, self._with_entries[which], self._free(which)
+        growth = self._growth(which)[there]
+        prior, S = point.priors[which][:free], point.variances[which][there, :free]
+        sums = self._growing_sums(which, point.means[which], point.variances[which])[:free]
+        logarithms = float(xp.sum(xp.log(S), dtype=np.float64))
+        logarithms += self.rank * float(xp.log(growth).sum()) + len(S) * float(np.log(prior).sum())
+        return float(prior @ sums) - logarithms - free * len(S)
 
     def _free(self, which: int) -> int:
         """The parameters of a row that are not held."""
@@ -151,26 +152,35 @@ class FreeEnergy(LowRankObjective):
         there = self.backend.xp.asarray(prior)
         return precisions(there, self._counts_on_device[which], self.penalty.biases)
 
+    def _growth(self, which: int) -> Matrix:
+        return growth_of(self._counts_on_device[which])
+
+    def _growing_sums(self, which: int, means: Floats, variances: Floats) -> Matrix:
+        """The sum of ``c^g (u^2 + S)`` over this rank's rows with entries, as a NumPy array."""
+        there, squares = self._with_entries[which], means * means
+        squares += variances
+        squares = squares[there].astype(np.float64, copy=False)
+        sums = self._growth(which)[there] @ squares
+        if self.penalty.biases:
+            sums[-1] = squares[:, -1].sum()
+        on_host: Matrix = np.asarray(self.backend.to_host(sums))
+        return on_host
+
     # --- half a sweep -----------------------------------------------------------------------------
 
     def partner_sums(self, which: int, means: Floats, variances: Floats) -> PartnerSums:
         """Over the partners of the rows (0) or columns (1), given the other side's numbers."""
-        xp, r, counts = self.backend.xp, self.rank, self._counts_on_device[which]
-        rows, found = len(counts), []
-        for numbers, of_bias in ((variances[:, :r], 0.0), (means[:, :r] ** 2, counts)):
-            numbers = xp.ascontiguousarray(numbers)
-            if which == ROWS and self.ranks.size > 1:
-                shares = self.ranks.shares(self.ratings.shape[1])
-                numbers = self.ranks.all_gather(numbers, shares)
-            sums = self.side(which).partner_sums(numbers)
-            if which == COLS and self.ranks.size > 1:
-                sums = self.ranks.reduce_scatter(xp.ascontiguousarray(sums))
-            whole = xp.empty((rows, self.width), sums.dtype)
-            whole[:, :r] = sums
-            if self.penalty.biases:
-                whole[:, -1] = of_bias
-            found.append(whole)
-        return PartnerSums(*found)
+        xp, r, w = self.backend.xp, self.rank, self.width
+        numbers = xp.hstack([variances, means])
+        numbers[:, w:] *= means
+        if w > r:  # the partner of a bias is 1, and certain
+            numbers[:, r], numbers[:, -1] = 0.0, 1.0
+        if which == ROWS and self.ranks.size > 1:
+            numbers = self.ranks.all_gather(numbers, self.ranks.shares(self.ratings.shape[1]))
+        sums = self.side(which).partner_sums(numbers)
+        if which == COLS and self.ranks.size > 1:
+            sums = self.ranks.reduce_scatter(xp.ascontiguousarray(sums))
+        return PartnerSums(sums[:, :w], sums[:, w:])
 
     def half(
         self, point: Learned, which: int, steps: int | None = None
@@ -191,12 +201,12 @@ class FreeEnergy(LowRankObjective):
             which,
             own if which == ROWS else self.gathered(own),
             other if which == COLS else self.gathered(other),
-            weights.astype(self.dtype),
+            weights.astype(self.dtype, copy=False),
             with_value=False,
             steps=steps,
             squares=squares,
         )
-        variances = sums.own_variances(noise, weights, held).astype(self.dtype)
+        variances = sums.own_variances(noise, weights, held).astype(self.dtype, copy=False)
         prior = self._prior(which, found, variances)
         if which == ROWS:
             means, both = (found, other), (variances, point.variances[COLS])
@@ -208,11 +218,9 @@ class FreeEnergy(LowRankObjective):
 
     def _prior(self, which: int, means: Floats, variances: Floats) -> NDArray[np.float64]:
         """1 over the mean of ``c^g (u^2 + S)``, over all rows with entries."""
-        there, counts = self._with_entries[which], self._counts_on_device[which]
-        growth = self._precision(which, np.ones(self.width))
-        sums = (growth * (means * means + variances))[there].sum(axis=0, dtype=np.float64)
-        rows = float((counts > 0).sum())
-        *total, rows = self.ranks.all_reduce(np.append(self.backend.to_host(sums), rows)).tolist()
+        sums = self._growing_sums(which, means, variances)
+        rows = float((self._counts_on_device[which] > 0).sum())
+        *total, rows = self.ranks.all_reduce(np.append(sums, rows)).tolist()
         prior: NDArray[np.float64] = rows / np.maximum(total, TINY)
         if self._held[which]:
             prior[-1] = 1.0
@@ -227,7 +235,12 @@ class FreeEnergy(LowRankObjective):
     def _error(self, point: Learned, which: int, sums: PartnerSums) -> float:
         """E/N."""
         xp, u, S = self.backend.xp, point.means[which], point.variances[which]
-        total = xp.sum(u * u * sums.variances + S * (sums.variances + sums.squares))
+        work = u * u
+        work *= sums.variances
+        total = xp.sum(work, dtype=np.float64)
+        work = sums.variances + sums.squares
+        work *= S
+        total += xp.sum(work, dtype=np.float64)
         if self.penalty.biases:
             total += point.variances[1 - which][:, -1] @ self._counts_on_device[1 - which]
         own = 2.0 * self.losses(*point.means) + float(total)
@@ -249,7 +262,7 @@ class FreeEnergy(LowRankObjective):
         means = asarray(P, self.dtype), asarray(Q[self.items], self.dtype)
         residual = 2.0 * self.ranks.sum(self.losses(*means)) / self.weight
         noise = max(FIRST_NOISE * residual, self._least_noise)
-        share = np.append(np.full(r, FIRST_SHARE), np.ones(self.width - r))
+        share = np.append(np.full(r, min(FIRST_SHARE, SHARED / r)), np.ones(self.width - r))
         shares = self.backend.xp.asarray(share)
 
         def first(which: int) -> tuple[Floats, Matrix]:
@@ -259,7 +272,7 @@ class FreeEnergy(LowRankObjective):
             before = squares.own_variances(noise, fixed, held)
             prior = self._prior(which, means[which], shares * before)
             weights = squares.weights(noise, self._precision(which, prior), held)
-            return squares.own_variances(noise, weights, held).astype(self.dtype), prior
+            return squares.own_variances(noise, weights, held).astype(self.dtype, copy=False), prior
 
         (S, row_prior), (T, col_prior) = first(ROWS), first(COLS)
         return self.point_of(means, (S, T), (row_prior, col_prior), noise)
