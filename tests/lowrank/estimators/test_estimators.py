@@ -332,6 +332,11 @@ def test_verbose_prints_a_line_per_iteration_and_the_ending(capsys):
     assert all("objective" in line and "held out" in line for line in lines)
 
 
+def test_a_fit_that_has_converged_names_its_tolerance():
+    fitted = MatrixCompletion(2, ridge="fixed", tol=1e-3, threads=1).fit(PAIRS, Y)
+    assert fitted.message_.endswith("within the tolerance, 0.001 of it")
+
+
 # --- recommend, fold in, warm start ---------------------------------------------------------------
 
 
