@@ -275,6 +275,7 @@ class FreeEnergy(LowRankObjective):
             return squares.own_variances(noise, weights, held).astype(self.dtype, copy=False), prior
 
         (S, row_prior), (T, col_prior) = first(ROWS), first(COLS)
+        self.fixed.__dict__.pop("weights", None)  # as large as the factors, and not needed again
         return self.point_of(means, (S, T), (row_prior, col_prior), noise)
 
     def point_of(
