@@ -154,7 +154,7 @@ class PredictionVariance(NamedTuple):
     ) -> PredictionVariance:
         """From the parameters of a row and of a column for each pair, and their variances."""
         u, s, v, t = (one.astype(np.float64, copy=False) for one in (*rows, *cols))
-        rank = u.shape[1] - biases
+        rank = s.shape[1] - biases
         products = [
             np.einsum("ij,ij->i", one[:, :rank], other[:, :rank])
             for one, other in ((s, v * v), (u * u, t), (s, t))

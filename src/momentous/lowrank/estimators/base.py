@@ -266,9 +266,9 @@ class BaseCompletion(Answers, FitOptions):
 
         A pair that comes again has its new value and weight from now on.  The users of these
         entries, then their items, are computed again, each from all its entries; all others stay as
-        they are, and so do mean and ridge.  The objective of all entries does not rise by that (for
-        losses other than the library's own: nearly so).  Many such steps are no substitute for a
-        `fit`.
+        they are, and so do mean, ridge and priors.  The objective of all entries does not rise by
+        that (for losses other than the library's own: nearly so).  Many such steps are no
+        substitute for a `fit`.
         """
         if not hasattr(self, "model_"):
             return self.fit(X, y, sample_weight)

@@ -110,13 +110,14 @@ class MatrixCompletion(RegressorMixin, BiasedCompletion):
         What the rows of the factors stand for.
     n_iter_ : int
     objective_ : float
-        The objective that was minimised (without the balance).
+        The objective that was minimised (without the balance); with learned priors the free energy
+        per entry, which may be negative.
     validation_errors_ : list
         After each iteration: root mean square error of the predictions for the validation share
         (for labels their log loss).
     certificate_ : Certificate
         How far the model is from the best one of any rank: ``verdict``, ``gap``, ``relative_gap``,
-        ``sigma_max``, ``ridge``, ``message``.
+        ``sigma_max``, ``ridge``, ``message``.  With learned priors there is none: a ValueError.
     path_ : list of PathPoint
         With ``ridge="path"``: ``ridge``, ``rank`` and ``held_out`` (the error) of each fit.
     result_ : Result

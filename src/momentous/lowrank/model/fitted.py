@@ -187,19 +187,16 @@ class LowRankModel:
         row_ids, col_ids = pairs_of(pairs)
         rows, cols = self.rows.positions(row_ids), self.cols.positions(col_ids)
         out = np.empty(len(rows), self.row_factors.dtype)
-        unknown_last = self.learned.grown(1, 1)  # where the position -1 leads
-        sides = [
-            (np.pad(side, ((0, 1), (0, width - side.shape[1]))), variances)
-            for side, variances in zip(
-                (self.row_factors, self.col_factors), unknown_last.variances, strict=True
-            )
-            for width in (variances.shape[1],)
-        ]
         for begin in range(0, len(rows), PAIRS):
             block = slice(begin, begin + PAIRS)
             left, right = (
-                (means[at[block]], variances[at[block]])
-                for (means, variances), at in zip(sides, (rows, cols), strict=True)
+                (np.where(at[:, None] == UNKNOWN, 0.0, factors[at]), variances)
+                for at, factors, variances in zip(
+                    (rows[block], cols[block]),
+                    (self.row_factors, self.col_factors),
+                    self.learned.at(rows[block], cols[block]).variances,
+                    strict=True,
+                )
             )
             variance = PredictionVariance.at(left, right, self.learned.biases).total
             out[block] = self.learned.calibration * np.sqrt(self.learned.noise + variance)

@@ -90,7 +90,7 @@ class FitConfig(ModelOptions):
         given rank by sweeps; a ``weighting`` and a ``bias_ridge`` are those of a fixed one."""
         given = self.ridge, self.weighting, self.bias_ridge
         is_default = all(one is None for one in given) and self.rank != "auto"
-        return is_default and self.by_sweeps and isinstance(self.loss_object, Squared)
+        return is_default and self.by_sweeps and type(self.loss_object) is Squared
 
     @property
     def method(self) -> Method:
@@ -270,6 +270,7 @@ def _learn(
         if result.status is Status.INTERRUPTED:
             result["fun"] = objective.value(x0)
             return x0, result
+        del plain, result  # vectors as long as the factors
     return LearnedSweep(objective, steps).run(
         x0,
         config.tol,

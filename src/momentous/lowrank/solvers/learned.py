@@ -70,7 +70,9 @@ class FreeEnergy(LowRankObjective):
 
     A point x is one flat vector: the parameters (P, Q) as of a `LowRankObjective`, their variances,
     the logarithms of noises, error and priors, and the number of sweeps.  On ranks each has the
-    parts of its rows and columns, and all of the numbers that follow.
+    parts of its rows and columns, and all of the numbers that follow.  A half sweep over rows sends
+    two numbers more per parameter of a column (all_gather), and one over columns three more
+    (reduce_scatter of the sums, all_gather of the ridges).
 
     Parameters
     ----------
@@ -149,8 +151,11 @@ class FreeEnergy(LowRankObjective):
         return [slice(None) if bool(each.all()) else each for each in flags]
 
     def _precision(self, which: int, prior: Matrix) -> Matrix:
-        there = self.backend.xp.asarray(prior)
-        return precisions(there, self._counts_on_device[which], self.penalty.biases)
+        xp, counts = self.backend.xp, self._counts_on_device[which]
+        # On a device all that is as large as a factor is in its precision: it takes as long as it
+        # has bytes.
+        dtype = np.float64 if xp is np else self.dtype
+        return precisions(xp.asarray(prior, dtype), counts.astype(dtype), self.penalty.biases)
 
     def _growth(self, which: int) -> Matrix:
         return growth_of(self._counts_on_device[which])
@@ -275,6 +280,7 @@ class FreeEnergy(LowRankObjective):
             return squares.own_variances(noise, weights, held).astype(self.dtype, copy=False), prior
 
         (S, row_prior), (T, col_prior) = first(ROWS), first(COLS)
+        self.fixed.__dict__.pop("weights", None)  # as large as the factors, and not needed again
         return self.point_of(means, (S, T), (row_prior, col_prior), noise)
 
     def point_of(
