@@ -38,9 +38,9 @@ from momentous.methods.descent_map import DescentMap, RestartRule
 from momentous.methods.registry import method_class
 
 SWEEPS, ITERATIONS = 200, 1000  # limits where none is given
-# Of iALS: the mean row's ridge, per entry.  So lambda falls with the weight of what was not seen: it
-# is within a factor of 2 of what was published for ML-1M, ML-20M and MSD (.007, .003, .002), and
-# better than any of these where that weight is another one (benchmarks/published_ials.py weights).
+# Of iALS: the mean row's ridge, per entry.  So lambda falls as the weight of what was not seen
+# rises; it is within a factor of 2 of those published for ML-1M, ML-20M and MSD (.007, .003, .002),
+# each of which is wrong for other data and weights (benchmarks/published_ials.py weights).
 RIDGE_PER_ENTRY = 0.05
 IMPROVEMENT = 1e-4  # of the held-out error, relative: less than this is none
 

@@ -292,8 +292,9 @@ def solve_short_rows(
     # One loop with all in it, and unsigned indices: to call a function for each row, with all of
     # these arrays, takes ten times as long as a row with one entry.
     for i in range(np.uint64(first), np.uint64(last)):
-        begin = np.uint64(entries.starts[i])
-        count = np.uint64(entries.starts[i + np.uint64(1)]) - begin
+        first_entry, end = entries.starts[i], entries.starts[i + np.uint64(1)]
+        few = end - first_entry
+        begin, count = np.uint64(first_entry), np.uint64(few)
         if count == 0 or count >= size:
             continue
         for q in range(size):
@@ -311,7 +312,7 @@ def solve_short_rows(
             side[k] = z[k] = known
             if step.offsets.size:
                 z[k] += step.offsets[j]
-        loss = weigh(count, entries.values, begin, z, slopes, step.with_value, parameters)
+        loss = weigh(few, entries.values, first_entry, z, slopes, step.with_value, parameters)
         condition = 1.0
         for k in range(count):
             root, square = 1.0, 0.0
@@ -335,8 +336,8 @@ def solve_short_rows(
             x[0] = side[0] / B[0, 0]
             least = side[0] * x[0]
         else:
-            factorise(count, B, inverses)
-            least = solve(count, B, inverses, side, x)
+            factorise(few, B, inverses)
+            least = solve(few, B, inverses, side, x)
         for q in range(size):
             y[q] = 0.0
         for k in range(count):
@@ -347,7 +348,7 @@ def solve_short_rows(
         if CUT:
             for q in range(size):
                 y[q] -= u[q]
-            share = newton_cut(y, entries, features, lengths, begin, begin + count)
+            share = newton_cut(y, entries, features, lengths, first_entry, end)
             for q in range(size):
                 y[q] = u[q] + share * y[q]
         for q in range(size):
