@@ -9,7 +9,7 @@ best of five ridges for each table, which it could not know.  CPU seconds of a f
 
 Two draws on a shared core:
 
-                   mean  IterativeImputer  rank 10      default      "path"       learned  SoftImpute
+                   mean  IterativeImputer  rank 10      default      "path"       learned  Soft
     digits         .983  .788 (1.41)       .841 (.35)   .707 (.77)   .708 (3.25)  .732     .707
     breast_cancer  1.015 .449 (.44)        .486 (.05)   .478 (.11)   .460 (1.05)  .488     .466
     wine           1.027 .930 (.18)        .794 (.01)   .797 (.03)   .797 (.19)   .798     .800
