@@ -43,7 +43,7 @@ def main() -> None:
     ratings = Ratings.twin(asked.twin)
     if asked.device != "cpu":
         ratings = ratings.astype(np.float32)
-    plain = {} if asked.ridge is None else {"ridge": asked.ridge, "weighting": 0.0}
+    plain = {"ridge": "fixed"} if asked.ridge is None else {"ridge": asked.ridge, "weighting": 0.0}
     # A proof asks for more sweeps than good predictions do.
     model = MatrixCompletion(
         asked.rank, tol=asked.tol, max_iterations=300, device=asked.device, **plain

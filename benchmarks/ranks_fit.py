@@ -93,7 +93,8 @@ def measure(
     own: Any = stored_ratings(tuple(shape), Compressed(*parts), (None, None))
     if ranks.size > 1:
         own = RankRatings.share_of(own, ranks)
-    config = FitConfig(rank=rank, biases=False, centre=False, threads=threads, backend="numba")
+    plain = {"ridge": "fixed", "biases": False, "centre": False}
+    config = FitConfig(rank=rank, threads=threads, backend="numba", **plain)
     objective = config.objective(own)
     x = objective.random_start(np.random.default_rng(0))
     times: list[tuple[float, int]] = []  # and bytes sent until then

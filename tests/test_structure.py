@@ -39,7 +39,7 @@ FLOORS = [
     {"lowrank.data"},
     {"lowrank.losses", "lowrank.penalty", "lowrank.factors"},
     {"lowrank.backends"},
-    {"lowrank.ranks", "lowrank.options"},
+    {"lowrank.ranks", "lowrank.options", "lowrank.priors"},
     {"lowrank.objective"},
     {"lowrank.solvers"},
     {"lowrank.model"},

@@ -466,6 +466,18 @@ def test_predictions_are_csv_with_all_their_digits(model):
     ]
 
 
+def test_predictions_have_standard_deviations_where_priors_were_learned(model):
+    told = run("predict", model, "-", "--std", text="u1,3\nnobody,3\n").stdout
+    rows = list(csv.reader(io.StringIO(told)))
+    assert rows[0] == ["user", "item", "prediction", "std"]
+    expected = load_model(model)[0].deviations([["u1", "3"], ["nobody", "3"]])
+    assert [float(row[3]) for row in rows[1:]] == pytest.approx(expected.tolist())
+    assert 0.0 < expected[0] < expected[1]
+    run("fit", "ratings.csv", "--out", "fixed", "--ridge", "fixed", "--rank", "2")
+    refused = run("predict", "fixed", "-", "--std", text="u1,3\n", code=1).stderr
+    assert "it was fitted with a fixed ridge" in refused
+
+
 @pytest.mark.parametrize("text", ["a,b\nc\n", "", "user,item\n"])
 def test_what_was_predicted_before_stays_where_nothing_can_be_predicted(model, text):
     Path("pairs.csv").write_text(text)

@@ -187,8 +187,8 @@ def test_the_rank_is_found_with_weights(loss):
 
 @LOSSES
 def test_a_model_keeps_its_weights(loss, tmp_path):
-    config = FitConfig(rank=2, loss=loss, backend="numpy", max_iterations=5, validation_share=0.1)
-    model = fit_model(weighted(loss), config).model
+    options = {"rank": 2, "loss": loss, "ridge": "fixed", "backend": "numpy", "max_iterations": 5}
+    model = fit_model(weighted(loss), FitConfig(validation_share=0.1, **options)).model
     save_model(model, tmp_path / "m")
     again = load_model(tmp_path / "m")[0]
     for one, other in ((model.seen, again.seen), (model.held_out, again.held_out)):

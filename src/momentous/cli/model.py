@@ -64,6 +64,11 @@ def evaluate(model: Path, file: str, as_json: bool, reading: FileOptions) -> Non
     help="Write ids unchanged. Without it control characters are escaped, and formulas of a "
     "spreadsheet get an apostrophe.",
 )
+@click.option(
+    "--std",
+    is_flag=True,
+    help="Add a column with standard deviations of the ratings (of a model with learned priors).",
+)
 def predict(
     model: Path,
     pairs: Path,
@@ -71,12 +76,13 @@ def predict(
     columns: list[str | int] | None,
     out: Path,
     raw: bool,
+    std: bool,
 ) -> None:
     """Predict a rating (or the probability of a high one) for each pair of ids in PAIRS."""
     from momentous.lowrank.data.write import write_table
     from momentous.lowrank.tasks import predict_file
 
-    predicted = predict_file(model, pairs, unknown=unknown, columns=columns)
+    predicted = predict_file(model, pairs, unknown=unknown, columns=columns, std=std)
     terminal = out == Path("-")
     file: AbstractContextManager[IO[str]] = (
         click.open_file("-", "w", encoding="utf-8") if terminal else atomic_file(out, "w")

@@ -39,16 +39,20 @@ Completion = Callable[[click.Context, click.Parameter, str], list[str]]
 
 
 class NumberOr(click.ParamType):  # type: ignore[type-arg]  # only the newest is generic
-    """A number, or one word."""
+    """A number, or one of some words."""
 
-    def __init__(self, number: click.ParamType[int] | click.ParamType[float], word: str):
-        self.number, self.word, self.name = number, word, f"{number.name}|{word}"
+    def __init__(
+        self, number: click.ParamType[int] | click.ParamType[float], words: tuple[str, ...]
+    ):
+        self.number, self.words, self.name = number, words, "|".join([number.name, *words])
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> int | float | str:
-        """The word as it is, all else as the number."""
-        return self.word if value == self.word else self.number.convert(value, param, ctx)
+        """A word as it is, all else as the number."""
+        if isinstance(value, str) and value in self.words:
+            return value
+        return self.number.convert(value, param, ctx)
 
 
 def complete_methods(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
@@ -150,7 +154,7 @@ def _click_type(allowed: Allowed) -> Any:
     number: Any = click.FloatRange(allowed.low, high, min_open=is_between, max_open=is_between)
     if allowed.number is int:
         number = click.IntRange(int(allowed.low))
-    return number if allowed.word is None else NumberOr(number, allowed.word)
+    return NumberOr(number, allowed.words) if allowed.words else number
 
 
 # --- ratings --------------------------------------------------------------------------------------

@@ -307,8 +307,12 @@ class LowRankObjective:
         balance = self.balance if balance is None else balance
         with np.errstate(over="ignore", invalid="ignore"):
             left, right = self._widen(P, self.gathered(Q))
-            losses = self.side(self._long).value(*self._long_first(left, right))
-            return self._sum(losses, P, Q, *self._grams(left, right), balance)
+            return self._sum(self.losses(P, Q), P, Q, *self._grams(left, right), balance)
+
+    def losses(self, P: Floats, Q: Floats) -> float:
+        """The sum of the losses of this rank's entries alone."""
+        left, right = self._widen(P, self.gathered(Q))
+        return self.side(self._long).value(*self._long_first(left, right))
 
     def gradient(self, x: ArrayLike) -> Floats:
         """Gradient of F at x."""
@@ -446,29 +450,55 @@ class LowRankObjective:
         """
         fixed = other if which == COLS else self.gathered(other)
         current = own if own is None or which == ROWS else self.gathered(own)
-        if steps is not None:
-            axes, squares = self.principal_axes(which, other)
-            fixed = self.turned(fixed, axes)
-            current = None if current is None else self.turned(current, axes)
+        weights = self.weights[which]
+        if steps is None:
+            return self.solve_side(which, current, fixed, weights, with_value=with_value)
+        axes, squares = self.principal_axes(which, other)
+        current = None if current is None else self.turned(current, axes)
+        fixed = self.turned(fixed, axes)
+        found, value = self.solve_side(
+            which, current, fixed, weights, with_value=with_value, steps=steps, squares=squares
+        )
+        return self.turned(found, axes.T), value
+
+    def solve_side(
+        self,
+        which: int,
+        current: Floats | None,
+        fixed: Floats,
+        weights: Floats,
+        *,
+        with_value: bool = True,
+        steps: int | None = None,
+        squares: Matrix | None = None,
+    ) -> tuple[Floats, float]:
+        """The same with any weights of the parameters, in the coordinates as they are.
+
+        Of columns, those of all ranks are given.  With ``steps``, ``squares`` are those of
+        `Side.improve_rows`.
+        """
         features, offsets = self._features(fixed)
-        side, weights = self.side(which), self.weights[which]
+        side = self.side(which)
         if which == COLS and self.ranks.size > 1:
-            side, weights = self._spread_items, self.backend.to_host(weights)
+            ours = "weights" in self.__dict__ and weights is self.weights[COLS]
+            weights = self.backend.to_host(weights)
+            side = self._spread_items if ours else self._spread(weights)
         step = RowStep(weights, features, offsets, current, with_value)
         if steps is None:
             found, value = side.solve_rows(step)
         else:
+            assert squares is not None
             found, value = side.improve_rows(step, squares, steps)
         found = self.backend.xp.asarray(found)
-        if steps is not None:
-            found = self.turned(found, axes.T)
         return found, self.ranks.sum(value) if with_value else 0.0
+
+    def _spread(self, weights: Floats) -> SpreadItems:
+        counts = self.counts(COLS)
+        return SpreadItems(self.side(COLS), self.backend, self.ranks, weights, counts)
 
     @cached_property
     def _spread_items(self) -> SpreadItems:
-        return SpreadItems(
-            self.side(COLS), self.backend, self.ranks, self.weights[COLS], self.counts(COLS)
-        )
+        return self._spread(self.backend.to_host(self.weights[COLS]))
 
     def principal_axes(self, which: int, other: Floats) -> tuple[Floats, Matrix]:
         """Axes for the factors, orthonormal, in which those of the other side are uncorrelated over

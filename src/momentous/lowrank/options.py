@@ -44,7 +44,7 @@ class ModelOptions(FitOptions):
     """And what to fit; None stands for what the loss has as its default."""
 
     loss: str | Loss = "squared"
-    ridge: float | Literal["path"] | None = None
+    ridge: float | Literal["path", "fixed"] | None = None
     bias_ridge: float | None = None
     weighting: float | None = None
     unobserved_weight: float | None = None
@@ -61,7 +61,7 @@ class Allowed(NamedTuple):
     number: type[int] | type[float] | None = None  # between low and high
     low: float = 0.0
     high: float = math.inf
-    word: str | None = None  # in place of a number
+    words: tuple[str, ...] = ()  # in place of a number
     choices: tuple[str, ...] = ()
     flag: str | None = None  # on the command line, if it is not the option's name
 
@@ -69,7 +69,7 @@ class Allowed(NamedTuple):
 ALLOWED = {
     "rank": Allowed(
         "Number of factors; auto finds the best one for the ridge, with a proof.",
-        int, 1, word="auto",
+        int, 1, words=("auto",),
     ),
     "loss": Allowed(
         "squared; logistic: above the mean or not; implicit: counts, where what was not seen is a "
@@ -77,10 +77,13 @@ ALLOWED = {
     ),
     "solver": Allowed("auto, sweep, or a name that 'momentous methods' lists.", flag="method"),
     "ridge": Allowed(
-        "Weight of the squared factors; path, with --rank auto: chosen by entries held out.",
-        float, word="path",
+        "Weight of the squared factors; fixed: one that suits most data; path, with --rank auto: "
+        "chosen by entries held out. Without it the squared loss learns its priors.",
+        float, words=("fixed", "path"),
     ),
-    "weighting": Allowed("The ridge of a row with c entries is RIDGE * c ** WEIGHTING.", float),
+    "weighting": Allowed(
+        "The ridge of a row with c entries is RIDGE * c ** WEIGHTING, a fixed one.", float
+    ),
     "unobserved_weight": Allowed(
         "With --loss implicit: iALS as published, with this weight of what was not seen; --ridge "
         "(default: 0.003) and --weighting (default: 1) are then the paper's lambda and nu.",
@@ -113,7 +116,7 @@ def check_options(options: ModelOptions) -> None:
     """Refuse what is not allowed; None is, where it is the default."""
     for name, allowed in ALLOWED.items():
         value, default = getattr(options, name), getattr(ModelOptions, name)
-        is_word = isinstance(value, str) and value == allowed.word
+        is_word = isinstance(value, str) and value in allowed.words
         if is_word or (value is None and default is None):
             continue
         if allowed.choices and value not in allowed.choices:

@@ -164,6 +164,8 @@ def _model_to_resume(
     known = {field.name for field in dataclasses.fields(FitConfig)}
     parameters = extra.get("parameters", {})
     saved = {name: from_plain(value) for name, value in parameters.items() if name in known}
+    if model.learned is None and saved.get("ridge") is None:  # it goes on as it was fitted
+        saved["ridge"] = "fixed"
     return model, saved | {"loss": model.loss}, extra.get("threshold")
 
 
@@ -226,9 +228,15 @@ def _count_unknown(vocabulary: Vocabulary, ids: AnyArray) -> int:
 
 
 def predict_file(
-    model: Path, pairs: Path, *, unknown: Unknown = "mean", columns: list[str | int] | None = None
+    model: Path,
+    pairs: Path,
+    *,
+    unknown: Unknown = "mean",
+    columns: list[str | int] | None = None,
+    std: bool = False,
 ) -> JsonObject:
-    """The users, the items and the predictions for a file of pairs, as columns of a table."""
+    """The users, the items and the predictions for a file of pairs, as columns of a table; with
+    ``std`` their standard deviations, too."""
     asked = read_pairs(pairs, columns)
     # The message of an error names ids that are known.
     fitted, _ = load_model(model, None if unknown == "error" else WithIds(asked[:, 0]))
@@ -246,7 +254,8 @@ def predict_file(
                 RuntimeWarning,
                 stacklevel=2,
             )
-    return {"user": asked[:, 0], "item": asked[:, 1], "prediction": predictions}
+    found = {"user": asked[:, 0], "item": asked[:, 1], "prediction": predictions}
+    return found | {"std": fitted.deviations(asked, unknown)} if std else found
 
 
 def recommend_items(

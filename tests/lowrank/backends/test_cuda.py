@@ -14,6 +14,8 @@ from momentous.lowrank import ALSSweep, LowRankObjective, MMSweep, Penalty, Rati
 from momentous.lowrank.backends import RowStep, find_backend
 from momentous.lowrank.backends.device import gpu_available
 from momentous.lowrank.losses import LOSSES, find_loss
+from momentous.lowrank.model import fit_model
+from momentous.lowrank.solvers.fit import FitConfig
 
 gpu = [
     pytest.mark.gpu,
@@ -200,6 +202,39 @@ def test_twenty_accelerated_sweeps_reach_the_same_objective(device, loss, dtype,
         point = objective.backend.to_host(sweep.point(result.x))
         reached.append(LowRankObjective(ratings, 8, loss, 0.0, penalty).value(point))
     assert reached[0] == pytest.approx(reached[1], rel=accuracy)
+
+
+@on_gpu
+@TYPES
+@pytest.mark.parametrize("size", [5, 130, 300])
+def test_sums_over_partners_are_those_of_numpy(device, dtype, size):
+    """Also with weights, and with more numbers than a pass takes at a time."""
+    plain = some_ratings(200, 300, 9000).astype(dtype)
+    numbers = np.random.default_rng(2).random((300, size)).astype(dtype)
+    for ratings in (plain, plain.with_weights(1.0 + np.arange(plain.nnz) % 3)):
+        found, expected = (
+            kind.to_host(
+                kind.side(ratings.by_row, find_loss("squared").of(ratings.by_row.values), 1)
+                .partner_sums(kind.asarray(numbers, dtype))
+            )
+            for kind in (find_backend(device=device), find_backend("numpy"))
+        )  # fmt: skip
+        np.testing.assert_allclose(found, expected, rtol=1e-13 if dtype == np.float64 else 1e-5)
+
+
+@on_gpu
+@pytest.mark.parametrize(("dtype", "accuracy"), [(np.float64, 1e-9), (np.float32, 1e-4)])
+@pytest.mark.parametrize("rank", [4, 20])
+def test_learned_priors_are_those_of_the_cpu(device, rank, dtype, accuracy):
+    ratings = some_ratings(300, 200, 12_000).astype(dtype)
+    config = {"rank": rank, "half_sweeps": "exact", "max_iterations": 8, "tol": 0.0, "threads": 1}
+    found, expected = (
+        fit_model(ratings, FitConfig(device=where, **config)) for where in (device, "cpu")
+    )
+    assert found.objective == pytest.approx(expected.objective, rel=accuracy)
+    assert found.model.learned.noise == pytest.approx(expected.model.learned.noise, rel=accuracy)
+    values = found.result.trace["fun"]
+    assert np.all(np.diff(values) < 1e-6 * np.abs(values[1:]))
 
 
 @on_gpu

@@ -25,6 +25,8 @@ def test_fits_by_conjugate_gradients_reach_what_exact_ones_reach(kind):
     options = {"tol": 1e-8, "max_iterations": 1000, "backend": "numpy"}
     if kind is OneBitMatrixCompletion:
         options["threshold"] = "mean"
+    if kind is MatrixCompletion:
+        options["ridge"] = "fixed"
     data = some_ratings()
     data = data.with_values(np.abs(data.values)) if kind is ImplicitMF else data
     exact, found = (
@@ -63,7 +65,7 @@ def test_the_start_has_the_size_that_is_asked_for():
     ratings = some_ratings()
     sizes = []
     for scale in (0.1, 0.001):
-        config = FitConfig(rank=3, start_scale=scale, backend="numpy")
+        config = FitConfig(rank=3, ridge="fixed", start_scale=scale, backend="numpy")
         problem = config.objective(ratings)
         P, Q = problem.split(config.start(problem))
         assert not P[:, 3].any()  # no biases

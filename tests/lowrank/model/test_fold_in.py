@@ -20,7 +20,7 @@ def model(loss, dtype=np.float64, **options):
     rows, cols = np.nonzero(rng.random(full.shape) < 0.5)
     ratings = Ratings(rows, cols, full[rows, cols].astype(dtype), full.shape)
     ratings = ratings.signs() if loss == "logistic" else ratings
-    config = FitConfig(rank=3, loss=loss, threads=1, **options)
+    config = FitConfig(rank=3, loss=loss, threads=1, **{"ridge": "fixed"} | options)
     return fit_model(ratings, config).model
 
 

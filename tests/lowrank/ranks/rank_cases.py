@@ -24,9 +24,10 @@ from momentous.lowrank.tasks import fit_file
 PLAIN = {"biases": False, "weighting": 0.0}
 CASES = {
     "squared": FitConfig(validation_share=0.1, patience=2, start_scale=0.1),
+    "squared, fixed": FitConfig(ridge="fixed", validation_share=0.1, patience=2, start_scale=0.1),
     "squared, compiled": FitConfig(max_iterations=8, backend="numba"),
     "squared, conjugate": FitConfig(half_sweeps="cg", max_iterations=6),
-    "squared, plain sweeps": FitConfig(solver="sweep", max_iterations=5),
+    "squared, plain sweeps": FitConfig(ridge="fixed", solver="sweep", max_iterations=5),
     "squared, no ridge": FitConfig(ridge=0.0, max_iterations=7, **PLAIN),
     "squared, gradients": FitConfig(solver="lbfgs", max_iterations=7, validation_share=0.1),
     "squared, restarts": FitConfig(solver="ada-ragd", max_iterations=14),
@@ -107,7 +108,8 @@ def conjugate(ranks: Ranks | None, name: str) -> list[float]:
     own = whole_ratings(loss)
     if ranks is not None:
         own = RankRatings.share_of(own, ranks)
-    config = FitConfig(loss=loss, rank=3 if biases else 4, biases=biases, backend="numpy")
+    options = {"loss": loss, "ridge": "fixed", "biases": biases, "backend": "numpy"}
+    config = FitConfig(rank=3 if biases else 4, **options)
     sweep = Sweep(config.objective(own), steps=steps)
     state, values = sweep.begin(config.start(sweep.objective)), []
     for _ in range(4):

@@ -112,7 +112,7 @@ def test_every_user_is_on_one_rank(launched):
 @pytest.mark.parametrize("loss", ["squared", "logistic", "implicit"])
 def test_one_rank_has_the_objective_of_one_process(loss):
     ratings = cases.whole_ratings(loss)
-    config = cases.FitConfig(loss=loss, rank=3, backend="numpy")
+    config = cases.FitConfig(loss=loss, rank=3, ridge="fixed", backend="numpy")
     on_rank = config.objective(RankRatings.share_of(ratings, Alone()))
     alone = config.objective(ratings)
     assert (on_rank.mean, on_rank.ridge) == pytest.approx((alone.mean, alone.ridge), rel=1e-14)

@@ -90,7 +90,7 @@ def test_the_command_writes_the_model_and_says_why_it_ended(tmp_path, monkeypatc
     assert done.exit_code == 1
     assert "Error: memory ended after iteration" in done.output
     assert "the model as it stands is in model" in done.output
-    assert load_model("model")[0].training_error() < 1.2
+    assert load_model("model")[0].training_error() < 1.5
 
 
 @pytest.mark.parametrize("device", [pytest.param("cuda", marks=gpu)])

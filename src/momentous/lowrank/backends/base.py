@@ -28,6 +28,7 @@ from momentous.lowrank.backends.sums import (
     evaluate,
     furthest_moves,
     numbers_per_row,
+    partner_sums,
     solve_lines,
 )
 from momentous.lowrank.data.ratings import Compressed, Floats, Ratings
@@ -293,6 +294,11 @@ class Side:
                 moves *= curvatures[block.entries]
             out[block.rows] += block.matrix(moves, len(features)) @ features
         return out
+
+    def partner_sums(self, numbers: Floats) -> Matrix:
+        """For every row i ``sum_j n_j`` over its entries, times their weights: one number or more
+        per partner j.  In double precision; on a device in that of the numbers."""
+        return partner_sums(self.groups, numbers)
 
     # What certificates ask for: arrays of the backend's, in double precision.
 

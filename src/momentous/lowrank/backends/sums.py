@@ -68,6 +68,16 @@ def blocks(
         yield Block(slice(low, high), slice(start, stop), own, groups.others[start:stop], owners)
 
 
+def partner_sums(groups: Compressed, numbers: Floats) -> Matrix:
+    """For every row the sum of its partners' numbers, times the weights of its entries."""
+    out = np.zeros((groups.starts.size - 1, numbers.shape[1]))
+    for block in blocks(groups, numbers.shape[1]):
+        values = groups.values[block.entries]
+        data = np.ones(len(values)) if values.ndim == 1 else values[:, 1].astype(np.float64)
+        out[block.rows] += block.matrix(data, len(numbers)) @ numbers
+    return out
+
+
 def evaluate(
     block: Block, groups: Compressed, loss: Loss, features: Floats, offsets: Floats | None,
     current: Floats | None,

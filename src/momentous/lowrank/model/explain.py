@@ -54,7 +54,7 @@ def explain(model: LowRankModel, row: Id, col: Id, n: int | None = None) -> Expl
     offsets = model.mean + model.col_bias.astype(np.float64)
     _, slope, curvature = loss.entries(without_offset + offsets[others], own.values)
     curvature = np.broadcast_to(curvature, slope.shape)
-    weights = model.penalty.weights(own.group_weights, model.rank)[0]
+    weights = model.row_weights(own)[0]
     system = (of_entries.T * curvature) @ of_entries + np.diag(weights)
     if loss.dense_weight:
         system += loss.dense_weight * features.T @ features

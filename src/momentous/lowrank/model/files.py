@@ -50,6 +50,7 @@ from momentous.lowrank.model.stored import (
     unpack_run,
 )
 from momentous.lowrank.penalty import Penalty
+from momentous.lowrank.priors import LearnedPriors
 from momentous.lowrank.solvers.fit import FitRun
 from momentous.methods.registry import method_of
 
@@ -57,6 +58,7 @@ KIND, VERSION = "low-rank model", 3
 SHARD_KIND, SHARD_VERSION = "low-rank model shard", 2
 
 NUMBERS = ("row_factors", "col_factors", "row_bias", "col_bias")
+VARIANCES = ("row_variances", "col_variances")  # where priors were learned
 KINDS = dict(zip(ENTRIES, "iif", strict=True))  # of the entries seen and held out
 SCHEMA = {
     **{name: ArraySpec("f", 2 if "factors" in name else 1) for name in NUMBERS},
@@ -64,6 +66,7 @@ SCHEMA = {
     **{name: ArraySpec(kind, 1) for name, kind in KINDS.items()},
     **{HELD_OUT + name: ArraySpec(kind, 1, required=False) for name, kind in KINDS.items()},
     **{name: ArraySpec("f", 1, required=False) for name in (WEIGHTS, HELD_OUT + WEIGHTS)},
+    **{name: ArraySpec("f", 2, required=False) for name in VARIANCES},
 }
 OF_ROWS = {name: spec for name, spec in SCHEMA.items() if not name.startswith("col_")}
 WITH_OR_WITHOUT_ROWS = SCHEMA | {n: replace(spec, required=False) for n, spec in OF_ROWS.items()}
@@ -93,6 +96,13 @@ def save_model(
     }
     arrays: dict[str, AnyArray] = {name: getattr(model, name) for name in NUMBERS}
     arrays |= {"row_ids": model.rows.ids, "col_ids": model.cols.ids}
+    if model.learned is not None:
+        arrays |= dict(zip(VARIANCES, model.learned.variances, strict=True))
+        content["learned"] = {
+            "noise": model.learned.noise,
+            "priors": [one.tolist() for one in model.learned.priors],
+            "calibration": model.learned.calibration,
+        }
     for prefix, ratings in (("", model.seen), (HELD_OUT, model.held_out)):
         if ratings is not None:
             storage = ratings.by_row
@@ -272,11 +282,36 @@ def _model(
         row_bias=rows.bias,
         col_bias=cols.bias,
         penalty=penalty,
+        learned=_learned(content.get("learned"), rows, cols, penalty),
         value_range=(low, high),
         seen=rows.seen,
         held_out=rows.held_out,
         run=run,
     )
+
+
+def _learned(
+    described: JsonObject | None, rows: StoredRows, cols: StoredSide, penalty: Penalty
+) -> LearnedPriors | None:
+    """What the header and the arrays say of learned priors, checked."""
+    if described is None or rows.variances is None or cols.variances is None:
+        if any(one is not None for one in (described, rows.variances, cols.variances)):
+            raise ValueError("its learned priors lack their variances, or these their priors")
+        return None
+    width = cols.factors.shape[1] + penalty.biases
+    noise, calibration = float(described["noise"]), float(described["calibration"])
+    row_prior, col_prior = (np.array(one, np.float64) for one in described["priors"])
+    numbers = np.concatenate([row_prior, col_prior, [noise, calibration]])
+    shapes = {side.shape for side in (row_prior, col_prior)}
+    widths = {side.variances.shape[1] for side in (rows, cols) if side.variances is not None}
+    if not (shapes == {(width,)} and widths == {width} and np.all(numbers > 0.0)):
+        raise ValueError(f"its learned priors are {dict(described)}"[:200])
+    if not np.all(numbers < largest_number(np.float64)):
+        raise ValueError(f"its learned priors are {dict(described)}"[:200])
+    return LearnedPriors(
+        noise, (row_prior, col_prior), (rows.variances, cols.variances), penalty.biases,
+        penalty.row_biases, calibration,
+    )  # fmt: skip
 
 
 # --- parameters -----------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from momentous.lowrank.model.fitted import LowRankModel, cells
 from momentous.lowrank.objective import LowRankObjective
 from momentous.lowrank.solvers.certificate import Certificate
 from momentous.lowrank.solvers.fit import FitConfig, FitProgress, FitRun, Observer, Watcher, solve
+from momentous.lowrank.solvers.learned import FreeEnergy
 from momentous.lowrank.solvers.rank_search import MAX_SWEEPS, search_rank
 from momentous.lowrank.solvers.ridge_path import PathPoint, follow_path
 
@@ -223,6 +224,7 @@ def _model_at(
         np.ascontiguousarray(side[:, r]) if side.shape[1] > r else np.zeros(len(side), side.dtype)
         for side in (P, Q)
     )
+    learned = objective.learned_priors(x) if isinstance(objective, FreeEnergy) else None
     return LowRankModel(
         loss=objective.loss.plain,
         mean=objective.mean,
@@ -233,6 +235,7 @@ def _model_at(
         row_bias=row_bias,
         col_bias=col_bias,
         penalty=objective.penalty,
+        learned=learned,
         value_range=ratings.whole.value_range,
         seen=ratings,
         held_out=held_out,
@@ -266,10 +269,15 @@ def _split_like(
 
 
 def _start_at(model: LowRankModel, objective: LowRankObjective, config: FitConfig) -> Floats:
-    """The model's parameters for rows and columns that it knows, small random ones for others."""
-    x = objective.random_start(np.random.default_rng(config.random_state))
-    common = min(objective.rank, model.rank)
-    P, Q = (np.array(objective.backend.to_host(side)) for side in objective.split(x))
+    """The model's parameters for rows and columns that it knows, small random ones for others.
+
+    With learned priors of the same rank their variances, too, and those of the prior for others.
+    """
+    plain = objective.fixed if isinstance(objective, FreeEnergy) else objective
+    x = plain.random_start(np.random.default_rng(config.random_state))
+    common = min(plain.rank, model.rank)
+    P, Q = (np.array(plain.backend.to_host(side)) for side in plain.split(x))
+    places = []
     for which, own, vocabulary, factors, bias in (
         (0, P, model.rows, model.row_factors, model.row_bias),
         (1, Q, model.cols, model.col_factors, model.col_bias),
@@ -280,4 +288,10 @@ def _start_at(model: LowRankModel, objective: LowRankObjective, config: FitConfi
         own[known, :common] = factors[there[known], :common]
         if objective.penalty.biases:
             own[known, -1] = bias[there[known]]
-    return objective.join(P, Q)
+        places.append(there)
+    x, learned = plain.join(P, Q), model.learned
+    if not isinstance(objective, FreeEnergy) or learned is None:
+        return x
+    if model.rank != objective.rank or learned.biases != objective.penalty.biases:
+        return x
+    return objective.point_of_model(x, learned.at(*places))

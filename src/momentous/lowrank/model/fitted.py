@@ -28,12 +28,14 @@ from momentous.lowrank.data.vocabulary import (
     pairs_of,
     ratings_of,
 )
-from momentous.lowrank.factors import products
+from momentous.lowrank.factors import PAIRS, products
 from momentous.lowrank.losses import Loss
 from momentous.lowrank.objective import LowRankObjective
 from momentous.lowrank.penalty import Penalty
+from momentous.lowrank.priors import LearnedPriors, PredictionVariance
 from momentous.lowrank.solvers.certificate import Certificate, certify
 from momentous.lowrank.solvers.fit import FitRun
+from momentous.lowrank.solvers.learned import FreeEnergy
 
 Unknown = Literal["mean", "nan", "error"]
 NEWTON_STEPS = 50  # of rows that are folded in; convex and damped by the ridge, a few are enough
@@ -71,6 +73,7 @@ class LowRankModel:
     penalty: Penalty  # with which it was fitted; rows that are folded in get the same
     value_range: tuple[float, float]  # the least and the greatest rating seen
     seen: Ratings  # the entries that it was fitted to, by position
+    learned: LearnedPriors | None = None  # in place of the penalty, where priors were learned
     held_out: Ratings | None = None  # not fitted to, but no news to their rows either
     run: FitRun | None = None  # that led here, and that a fit can go on with
 
@@ -126,7 +129,10 @@ class LowRankModel:
     def problem(
         self, backend: str | Backend = "auto", device: str = "cpu"
     ) -> tuple[LowRankObjective, Floats]:
-        """What a fit of the entries seen minimises, and the model as a point of it."""
+        """What a fit of the entries seen minimises, and the model as a point of it.
+
+        Where priors were learned that is a `FreeEnergy`.
+        """
         given = self.seen, self.rank, self.loss, 0.0, self.penalty, self.row_factors.dtype
         objective = LowRankObjective(*given, mean=self.mean, backend=backend, device=device)
         sides = [self.row_factors, self.col_factors]
@@ -135,7 +141,11 @@ class LowRankModel:
             sides = [np.column_stack(both) for both in zip(sides, biases, strict=True)]
         sides[1] = sides[1][objective.items]
         x = objective.join(*(objective.backend.asarray(one, objective.dtype) for one in sides))
-        return objective, x
+        if self.learned is None:
+            return objective, x
+        energy, (rows, cols) = FreeEnergy(objective), self.learned.variances
+        own = self.learned._replace(variances=(rows, cols[objective.items]))
+        return energy, energy.point_of_model(x, own)
 
     def certify(
         self,
@@ -149,12 +159,50 @@ class LowRankModel:
         The verdict is GLOBAL where that is within ``tol``, relative to the objective.  Losses
         without a `Loss.conjugate`, and a ridge of 0, are refused.  ``seed`` is that of the random
         vector of the bound, which fails for one in 1e10 of them: another one is another proof.
+        A model with learned priors has no certificate.
         """
+        if self.learned is not None:
+            raise ValueError(
+                "a fit with learned priors has no certificate, which speaks of fits with a fixed "
+                "ridge: fit with ridge='fixed', with a number as ridge, or with rank='auto'"
+            )
         return certify(*self.problem(backend, device), tol=tol, seed=seed)
 
     def predict(self, pairs: Pairs, unknown: Unknown = "mean") -> Floats:
         """What the loss makes of the score: a rating within their range, a probability, ..."""
         return self.loss.response(self.scores(pairs, unknown), self.value_range)
+
+    def deviations(self, pairs: Pairs, unknown: Unknown = "mean") -> Floats:
+        """The standard deviation of the rating that each pair would get, around `predict`.
+
+        From the noise and the variances of the parameters, calibrated on the entries seen; an id
+        that is not known has those of its prior.
+        """
+        if self.learned is None:
+            raise ValueError(
+                "the model has no standard deviations: it was fitted with a fixed ridge; fit with "
+                "learned priors (ridge=None, squared loss, a given rank)"
+            )
+        check_unknown(unknown)
+        row_ids, col_ids = pairs_of(pairs)
+        rows, cols = self.rows.positions(row_ids), self.cols.positions(col_ids)
+        out = np.empty(len(rows), self.row_factors.dtype)
+        for begin in range(0, len(rows), PAIRS):
+            block = slice(begin, begin + PAIRS)
+            left, right = (
+                (np.where(at[:, None] == UNKNOWN, 0.0, factors[at]), variances)
+                for at, factors, variances in zip(
+                    (rows[block], cols[block]),
+                    (self.row_factors, self.col_factors),
+                    self.learned.at(rows[block], cols[block]).variances,
+                    strict=True,
+                )
+            )
+            variance = PredictionVariance.at(left, right, self.learned.biases).total
+            out[block] = self.learned.calibration * np.sqrt(self.learned.noise + variance)
+        if unknown == "nan":
+            out[(rows == UNKNOWN) | (cols == UNKNOWN)] = np.nan
+        return out
 
     def training_error(self) -> float:
         """The loss's error (root mean square error, mean log loss, ...) for the entries seen; NaN
@@ -294,6 +342,7 @@ class LowRankModel:
             row_bias=self.col_bias,
             col_bias=self.row_bias,
             penalty=self.penalty.transposed(),
+            learned=None if self.learned is None else self.learned.transposed(),
             seen=transpose(self.seen),
             held_out=None if self.held_out is None else transpose(self.held_out),
             run=None,
@@ -359,6 +408,7 @@ class LowRankModel:
             col_factors=np.pad(self.col_factors, [(0, more[1]), (0, 0)]),
             row_bias=np.pad(self.row_bias, (0, more[0])),
             col_bias=np.pad(self.col_bias, (0, more[1])),
+            learned=None if self.learned is None else self.learned.grown(*more),
             seen=join_entries(self.seen, stays(self.seen), shape, *added),
             held_out=held_out,
             run=None,
@@ -368,12 +418,15 @@ class LowRankModel:
         self, rows: Positions, backend: str | Backend = "auto", device: str = "cpu"
     ) -> LowRankModel:
         """The model with these rows the best for their entries."""
-        solved = self.solve_rows(of_rows(self.seen.by_row, rows), backend, device)
+        own, learned = of_rows(self.seen.by_row, rows), self.learned
+        solved = self.solve_rows(own, backend, device)
         factors, bias = self.row_factors.copy(), self.row_bias.copy()
         factors[rows] = solved[:, : self.rank]
         if self.penalty.biases:
             bias[rows] = solved[:, -1]
-        return replace(self, row_factors=factors, row_bias=bias)
+        if learned is not None:
+            learned = learned.with_rows(rows, learned.of_rows(own, self.col_factors)[1])
+        return replace(self, row_factors=factors, row_bias=bias, learned=learned)
 
     def solve_rows(
         self, groups: Compressed, backend: str | Backend = "auto", device: str = "cpu"
@@ -382,9 +435,14 @@ class LowRankModel:
         features = self.col_factors
         if self.penalty.biases:
             features = np.column_stack([features, np.ones_like(features[:, :1])])
-        weights = self.penalty.weights(groups.group_weights, self.rank)
-        step = RowStep(weights, features, self.mean + self.col_bias)
+        step = RowStep(self.row_weights(groups), features, self.mean + self.col_bias)
         return solve_rows(groups, self.loss, step, backend, device)
+
+    def row_weights(self, groups: Compressed) -> Floats:
+        """The weights of the squared parameters of rows with these entries."""
+        if self.learned is None:
+            return self.penalty.weights(groups.group_weights, self.rank)
+        return self.learned.of_rows(groups, self.col_factors)[0]
 
 
 def solve_rows(

@@ -38,6 +38,7 @@ class StoredSide:
     ids: AnyArray
     factors: Floats
     bias: Floats
+    variances: Floats | None  # of the parameters, where priors were learned
 
     @classmethod
     def checked(cls, arrays: Mapping[str, AnyArray], side: str) -> StoredSide:
@@ -57,7 +58,18 @@ class StoredSide:
         for name, array in ((f"{side}_factors", factors), (f"{side}_bias", bias)):
             if array.dtype != factors.dtype or not np.all(np.abs(array) <= largest):
                 raise ValueError(f"its {name} are not all finite numbers of type {factors.dtype}")
-        return cls(_checked_ids(ids, side), np.ascontiguousarray(factors), bias)
+        variances = arrays.get(f"{side}_variances")
+        if variances is not None:
+            if len(variances) != len(factors):
+                raise ValueError(
+                    f"its {side}_variances are {len(variances)}, but its factors {len(factors)}"
+                )
+            fits = variances.dtype == factors.dtype
+            if not (fits and np.all((variances >= 0.0) & (variances <= largest))):
+                raise ValueError(
+                    f"its {side}_variances are not all finite numbers >= 0 of type {factors.dtype}"
+                )
+        return cls(_checked_ids(ids, side), np.ascontiguousarray(factors), bias, variances)
 
 
 @dataclass(frozen=True)
@@ -85,6 +97,7 @@ class StoredRows(StoredSide):
             own.ids,
             own.factors,
             own.bias,
+            own.variances,
             _entries(arrays, "", shape),
             _entries(arrays, HELD_OUT, shape) if held_out else None,
         )
@@ -97,9 +110,11 @@ class StoredRows(StoredSide):
             return stored_ratings((len(rows), of.shape[1]), storage, (None, None))
 
         held_out = None if self.held_out is None else entries(self.held_out)
+        variances = None if self.variances is None else self.variances[rows]
         return StoredRows(
-            self.ids[rows], self.factors[rows], self.bias[rows], entries(self.seen), held_out
-        )
+            self.ids[rows], self.factors[rows], self.bias[rows], variances, entries(self.seen),
+            held_out,
+        )  # fmt: skip
 
     @classmethod
     def join(cls, parts: Sequence[StoredRows]) -> StoredRows:
@@ -109,10 +124,14 @@ class StoredRows(StoredSide):
         held_out = [part.held_out for part in parts if part.held_out is not None]
         if len(held_out) not in (0, len(parts)):
             raise ValueError("some of its shards have entries held out, and others have not")
+        variances = [part.variances for part in parts if part.variances is not None]
+        if len(variances) not in (0, len(parts)):
+            raise ValueError("some of its shards have variances, and others have not")
         whole = cls(
             _checked_ids(np.concatenate([part.ids for part in parts]), "row"),
             np.concatenate([part.factors for part in parts]),
             np.concatenate([part.bias for part in parts]),
+            np.concatenate(variances) if variances else None,
             _join_entries([part.seen for part in parts]),
             _join_entries(held_out) if held_out else None,
         )

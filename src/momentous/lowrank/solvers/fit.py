@@ -27,10 +27,11 @@ from momentous.core.result import Result
 from momentous.core.status import Status
 from momentous.io.types import JsonObject
 from momentous.lowrank.data.ratings import Floats, Ratings, Whole
-from momentous.lowrank.losses import Implicit, Loss, find_loss
+from momentous.lowrank.losses import Implicit, Loss, Squared, find_loss
 from momentous.lowrank.objective import LowRankObjective
 from momentous.lowrank.options import ModelOptions, check_options
 from momentous.lowrank.penalty import Penalty
+from momentous.lowrank.solvers.learned import PLAIN_SWEEPS, FreeEnergy, LearnedSweep
 from momentous.lowrank.solvers.rank_search import FIRST_RANK
 from momentous.lowrank.solvers.sweeps import STEPS, Sweep, automatic_steps
 from momentous.methods.descent_map import DescentMap, RestartRule
@@ -48,7 +49,7 @@ class FitConfig(ModelOptions):
     def __post_init__(self) -> None:
         self.loss_object  # noqa: B018  # an unknown name is refused before any work
         check_options(self)
-        if self.rank != "auto" and self.ridge == "path":
+        if self.rank != "auto" and isinstance(self.ridge, str) and self.ridge == "path":
             raise ValueError(f"ridge='path' finds the rank, too: rank={self.rank!r} must be 'auto'")
         if self.rank == "auto" and not (isinstance(self.solver, str) and self.solver == "auto"):
             raise ValueError(f"rank='auto' goes by sweeps: solver={self.solver!r} must be 'auto'")
@@ -81,6 +82,14 @@ class FitConfig(ModelOptions):
         return isinstance(self.solver, str) and self.solver in ("auto", "sweep")
 
     @property
+    def learns_priors(self) -> bool:
+        """Are the ridges learned?  Only with the default ridge of the squared loss, for fits of a
+        given rank by sweeps; a ``weighting`` and a ``bias_ridge`` are those of a fixed one."""
+        given = self.ridge, self.weighting, self.bias_ridge
+        is_default = all(one is None for one in given) and self.rank != "auto"
+        return is_default and self.by_sweeps and type(self.loss_object) is Squared
+
+    @property
     def method(self) -> Method:
         """The solver, where ``solver`` may be its name or its class."""
         if self.by_sweeps:
@@ -91,16 +100,18 @@ class FitConfig(ModelOptions):
     @property
     def map_method(self) -> DescentMap:
         """What accelerates sweeps."""
+        if self.learns_priors:  # whose noise says when to stop
+            return DescentMap(restart="always", secants=0)
         rule: RestartRule = "either" if self.solver == "auto" else "always"
         # No secants: they save few sweeps, and would carry a backend's rounding into the 7th digit.
         return DescentMap(restart=rule, value_tol=self.tol, secants=0)
 
     def objective(self, ratings: Ratings) -> LowRankObjective:
-        """What is to be minimised."""
+        """What is to be minimised: a `FreeEnergy`, where priors are learned."""
         loss = self.loss_object
         loss.check(ratings)  # before it takes its defaults from them
         centre = loss.centred if self.centre is None else self.centre
-        return LowRankObjective(
+        fixed = LowRankObjective(
             ratings,
             # No matrix has a higher rank than its smaller side: more factors say nothing more.
             min(FIRST_RANK if self.rank == "auto" else self.rank, *ratings.whole.shape),
@@ -112,6 +123,7 @@ class FitConfig(ModelOptions):
             backend=self.backend,
             device=self.device,
         )
+        return FreeEnergy(fixed) if self.learns_priors else fixed
 
     def penalty(self, whole: Whole) -> Penalty:
         """How factors and biases are kept small.
@@ -121,7 +133,7 @@ class FitConfig(ModelOptions):
         alpha = 1/a0 are sqrt(1 + a0) times as large.
         """
         loss, weight = self.loss_object, self.unobserved_weight
-        ridge = None if self.ridge in (None, "path") else float(self.ridge)
+        ridge = None if self.ridge is None or isinstance(self.ridge, str) else float(self.ridge)
         weighting, offsets = loss.weighting, (0.0, 0.0)
         if weight is None:
             ridge = loss.default_ridge(whole) if ridge is None else ridge
@@ -193,7 +205,7 @@ def solve(
     x0 = config.start(objective) if start is None else start
     observer = observer or Observer(objective)
     observer.config = config
-    run = _sweep if config.by_sweeps else _descend
+    run = _learn if config.learns_priors else _sweep if config.by_sweeps else _descend
     try:
         try:
             x, result = run(objective, config, x0, observer)
@@ -231,6 +243,30 @@ def _sweep(
         checkpoint=observer.checkpoint,
         resume=None if begun is None else begun.solver.with_method(method.description()),
         secants=method.secants,
+    )
+
+
+def _learn(
+    objective: LowRankObjective, config: FitConfig, x0: Floats, observer: Observer
+) -> tuple[Floats, Result]:
+    """Some plain sweeps with the fixed ridge, unless x0 has variances already, and the others."""
+    assert isinstance(objective, FreeEnergy)
+    steps, begun = config.steps(objective), observer.begun
+    if begun is None and len(x0) == objective.fixed.dimension:
+        plain = Sweep(objective.fixed, steps=steps, rescale=False, state="V")
+        x0, result = plain.run(x0, restart="always", max_iterations=PLAIN_SWEEPS)
+        x0 = objective.begin(x0)
+        if result.status is Status.INTERRUPTED:
+            result["fun"] = objective.value(x0)
+            return x0, result
+        del plain, result  # vectors as long as the factors
+    return LearnedSweep(objective, steps).run(
+        x0,
+        config.tol,
+        lambda intermediate_result: observer(intermediate_result, lambda x: x),
+        max_iterations=config.max_iterations or SWEEPS,
+        checkpoint=observer.checkpoint,
+        resume=None if begun is None else begun.solver,
     )
 
 

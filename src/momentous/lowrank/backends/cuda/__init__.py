@@ -41,6 +41,7 @@ from momentous.lowrank.backends.cuda.modules import (
     Products,
     RowKernels,
     Scores,
+    UnitProducts,
     Weights,
     entry_kernels,
     plain_kernels,
@@ -58,6 +59,7 @@ from momentous.lowrank.losses import Loss
 # on average; below it a row of few entries may be nearly singular, and sums are in double.
 SAFE_RIDGE = 1e-3
 SCORES = 1 << 28  # that are held at a time, at most, where the best of many are looked for
+SUMS = 256  # numbers of partners that a pass adds up, at most
 PRODUCTS = 8  # that a sparse matrix makes with as many vectors in one pass
 
 
@@ -284,6 +286,23 @@ class CudaSide(Side):
         self._add_chunks(passed, 1.0, out)
         products: Matrix = cupy.asnumpy(out).astype(np.float64)
         return products
+
+    def partner_sums(self, numbers: Array) -> Array:
+        numbers, values = cupy.asarray(numbers), self.groups.values
+        loss: Loss = UnitProducts()
+        if values.ndim > 1:
+            loss, values = Products(), cupy.ascontiguousarray(values[:, 1], numbers.dtype)
+        rows, count = int(self.groups.starts.size) - 1, numbers.shape[1]
+        found = []
+        for begin in range(0, count, SUMS):  # no pass takes more of them at a time
+            far = cupy.ascontiguousarray(numbers[:, begin : begin + SUMS])
+            out = cupy.zeros((rows, far.shape[1]), far.dtype)
+            passed = self.pass_chunks(
+                pack_rows(out), pack_rows(far), far.shape[1], loss=loss, values=values
+            )
+            self._add_chunks(passed, 1.0, out)
+            found.append(out)
+        return found[0] if len(found) == 1 else cupy.hstack(found)
 
     def _systems(self, features: Array, curvatures: Array | float) -> Array:
         """``sum_j c_ij f_j f_j'`` of each row, in lower triangles: (r, r, rows)."""

@@ -43,6 +43,8 @@ Weights = _pass_for("weights", lambda z, x, _: (0.0, x * z, x))
 UnitWeights = _pass_for("unit weights", lambda z, x, _: (0.0, z, 1.0))
 # Products with a sparse matrix, whose numbers are the values: the gradient is one.
 Products = _pass_for("products", lambda z, x, _: (0.0, x, 0.0))
+# The same for a matrix of ones.
+UnitProducts = _pass_for("unit products", lambda z, x, _: (0.0, 1.0, 0.0))
 # Predictions: the curvatures.
 Scores = _pass_for("scores", lambda z, x, _: (0.0, 0.0, z))
 

@@ -28,6 +28,7 @@ from momentous.lowrank.backends.numba.passes import (  # noqa: E402
     StepArrays,
     in_whole_registers,
     multiply_entries,
+    sum_partners,
 )
 from momentous.lowrank.backends.numba.simd import strip_length  # noqa: E402
 
@@ -230,6 +231,18 @@ class NumbaSide(Side):
 
         self._share_rows(work, 1)
         return products
+
+    def partner_sums(self, numbers: Floats) -> Matrix:
+        out = np.zeros((self.groups.starts.size - 1, numbers.shape[1]))
+        values, given = self.groups.values, read_only(in_whole_registers(numbers))
+        weights = read_only(values[:0] if values.ndim == 1 else values[:, 1])
+        starts, others, _ = self.entries
+
+        def work(first: int, last: int) -> None:
+            sum_partners(starts, others, weights, given, first, last, out)
+
+        self._share_rows(work, 1)
+        return out
 
     # --- certificates -----------------------------------------------------------------
 

@@ -120,6 +120,34 @@ def add_products(
             out[q] += part[q]
 
 
+@compiled_kernel()
+def sum_partners(
+    starts: NDArray[np.int64], others: NDArray[np.int32], weights: Floats, numbers: Floats,
+    first: int, last: int, out: Matrix,
+) -> None:  # fmt: skip
+    """Add the numbers of the partners of the rows first to last - 1, times the weights of the
+    entries, where there are any, to the rows of ``out``."""
+    zeros, weighted, unit = numbers.shape[0] - 1, weights.size > 0, (1.0, 1.0, 1.0, 1.0)
+    part = np.zeros(numbers.shape[1], numbers.dtype)
+    for i in range(first, last):
+        end = starts[i + 1]
+        for chunk in range(starts[i], end, CHUNK):
+            part[:] = 0.0
+            for k in range(chunk, min(chunk + CHUNK, end), FOUR):
+                four, factors = four_others(others, k, end, zeros), unit
+                if weighted:
+                    top = end - 1
+                    factors = (
+                        float(weights[k]),
+                        float(weights[min(k + 1, top)]),
+                        float(weights[min(k + 2, top)]),
+                        float(weights[min(k + 3, top)]),
+                    )
+                add_four(numbers, four, factors, part)
+            for q in range(out.shape[1]):
+                out[i, q] += part[q]
+
+
 # --- products with a sparse matrix that has a number for each entry -------------------------------
 
 
