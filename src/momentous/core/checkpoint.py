@@ -178,7 +178,7 @@ class RunState:
 
     def require_same_method(self, described: JsonObject) -> None:
         """Is the method, as `Method.description` describes it, the one of this checkpoint?"""
-        if self.method == described:
+        if _without_absent(self.method) == _without_absent(described):
             return
         stored, given = self.method["parameters"], described["parameters"]
         names = [name for name in (*given, *stored) if stored.get(name) != given.get(name)]
@@ -516,6 +516,12 @@ class Unpacker:
                 array = space.from_numpy(array.reshape(space.shape))
             self._made[index] = array
         return self._made[index]
+
+
+def _without_absent(described: JsonObject) -> JsonObject:
+    """A description without parameters that are None, which files of older versions do not have."""
+    parts = {name: part for name, part in described.items() if part is not None}
+    return {n: _without_absent(p) if isinstance(p, dict) else p for n, p in parts.items()}
 
 
 def _require(holds: bool, what: str) -> None:

@@ -23,6 +23,8 @@ from momentous.core.space import Array, Space
 from momentous.core.stopping import Criterion, Progress
 from momentous.display import SHOWN
 from momentous.io.types import AnyFunction, Options
+from momentous.methods.classical.constants import LBFGS_CONSTANTS
+from momentous.methods.classical.dense import host_memory
 from momentous.torch.flat import Closure, ClosureFunction, FlatParameters, kinds
 from momentous.torch.state import PackedState, pack_run, unpack_run
 
@@ -258,7 +260,22 @@ class Optimizer(torch.optim.Optimizer):
             return chosen  # as it was
         trained = [tensor for _, tensor in self._named() if tensor.requires_grad]
         dimension = sum(tensor.numel() * (2 if tensor.is_complex() else 1) for tensor in trained)
-        return chosen.for_costly_gradients(dimension, sum(tensor.nbytes for tensor in trained))
+        nbytes = sum(tensor.nbytes for tensor in trained)
+        return chosen.for_costly_gradients(dimension, nbytes, self._matrix_bytes(trained))
+
+    def _matrix_bytes(self, trained: list[torch.Tensor]) -> float:
+        """How large a matrix of doubles may be beside them: by the kind of the device, and all the
+        memory that it has, so that it is the same every time.  With bounds or a simple term there
+        is none: a self-scaled method is one for smooth functions."""
+        c, options = LBFGS_CONSTANTS, self._options
+        smooth = self._bounds() is None and options["penalty"] is None
+        device = trained[0].device if trained else torch.device("meta")
+        if smooth and device.type == "cpu":
+            return min(c.matrix_bytes_on_cpu, c.matrix_share_of_memory * host_memory())
+        if smooth and device.type == "cuda":
+            total = torch.cuda.get_device_properties(device).total_memory
+            return min(c.matrix_bytes_on_gpu, c.matrix_share_of_memory * total)
+        return 0.0
 
     def _trained(self) -> FlatParameters:
         """The trained parameters; where they are others than before, or somewhere else, the run is
