@@ -41,7 +41,7 @@ from momentous.methods.classical.curvature import (
     times,
     zeros,
 )
-from momentous.methods.classical.matrix import mirrored, solve_on_face
+from momentous.methods.classical.matrix import mirrored, solve_in_arrays, solve_on_face
 from momentous.methods.classical.self_scaling import SelfScaling, is_newton
 from momentous.methods.search.wolfe import Line
 
@@ -115,7 +115,7 @@ class Dense(Curvature):
         s = M.entries(m, there.point) - M.entries(m, here.point)
         y = g - M.entries(m, here.gradient)
         of_g = M.times(m, g)
-        z, felt = of_g - self.product, y
+        z, felt = of_g - self._product(m, here), y
         if has_kinks(m):  # see `moved_square`
             felt = M.library(m).where(s != 0.0, y, M.library(m).zeros_like(y))
         ss, sy, yy, yz, sg, zg = M.products(m, (s, s), (s, y), (y, felt), (y, z), (s, g), (z, g))
@@ -159,7 +159,9 @@ class Dense(Curvature):
             m.where(forgets, 1.0, scale),
             m.where(forgets, 1.0, gamma),
             m.where(forgets, 0, count),
-            m.where(failed, m.where(forgets, TRUSTED, recovery + 1), m.where(moved, stage, recovery)),
+            m.where(
+                failed, m.where(forgets, TRUSTED, recovery + 1), m.where(moved, stage, recovery)
+            ),
         )
         after.way = m.case(line, (moved | failed, lambda: after.make_line(m, there)))
         return after
@@ -167,9 +169,14 @@ class Dense(Curvature):
     def make_line(self, m: Any, here: Sample) -> Line:
         if has_kinks(m):
             return line_from(m, here, self, self.count == 0)  # type: ignore[return-value]
+        d = self._along(m, here.gradient, self._product(m, here))
+        return Line.along(m, here, d, self.count == 0)
+
+    def _product(self, m: Any, here: Sample) -> Array:
+        """M g where the run stands."""
         if self.product is None:  # on the host, before the first pair
             self.product = self.matrix.times(m, self.matrix.entries(m, here.gradient))
-        return Line.along(m, here, self._along(m, here.gradient, self.product), self.count == 0)
+        return self.product
 
     def _along(self, m: Any, gradient: Array, product: Array) -> Array:
         """-H g; or the step along the gradient."""
@@ -286,8 +293,8 @@ def require_room(dimension: int, bytes_each: int, total: float) -> None:
 def _no_room(dimension: int, bytes_each: int) -> MemoryError:
     size = bytes_each * dimension**2
     return MemoryError(
-        f"the matrix of a self-scaled method in {dimension:,} variables takes {size:,} bytes, which "
-        "do not fit into the memory of the device: take LBFGS(scaling='self'), which keeps pairs"
+        f"the matrix of a self-scaled method in {dimension:,} variables takes {size:,} bytes, more "
+        "than the memory of the device: take LBFGS(scaling='self'), which keeps pairs"
     )
 
 

@@ -162,9 +162,7 @@ class Halves:
 
     def solve(self, m: Host, gamma: float, held: Array, r: Array) -> Array:
         """z with (H z)_A = r_A and z = 0 outside of A, where ``held``."""
-        return solve_on_face(
-            m, held, r, lambda block: gamma * self.first[block] + self.rest[block]
-        )
+        return solve_on_face(m, held, r, lambda block: gamma * self.first[block] + self.rest[block])
 
 
 def mirrored(upper: np.ndarray) -> np.ndarray:
@@ -174,9 +172,7 @@ def mirrored(upper: np.ndarray) -> np.ndarray:
     return whole
 
 
-def solve_on_face(
-    m: Host, held: Array, r: Array, block_of: Callable[[Any], np.ndarray]
-) -> Array:
+def solve_on_face(m: Host, held: Array, r: Array, block_of: Callable[[Any], np.ndarray]) -> Array:
     """z with (H z)_A = r_A and z = 0 outside of A, where ``held``, given the blocks of H, of which
     the upper triangle is read."""
     space, z = m.space, np.zeros(m.space.size)

@@ -82,5 +82,3 @@ def is_newton(m: BoxMachine, here: Sample, line: Line) -> Any:
 def _at_bounds(xp: Any, d: Array, x: Array, lower: Array, upper: Array) -> tuple[Array, Array]:
     ends = xp.astype((x + d <= lower) | (x + d >= upper), d.dtype)
     return ends, ends
-
-

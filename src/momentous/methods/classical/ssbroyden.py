@@ -14,7 +14,7 @@ from momentous.methods.classical.self_scaling import UPDATES, SelfScaling
 
 @dataclasses.dataclass(frozen=True)
 class SelfScaledBroyden(QuasiNewton):
-    """Self-scaled Broyden's method with the whole matrix H (Al-Baali et al. [1]_, Urban et al. [2]_).
+    """Self-scaled Broyden's method with the whole matrix H (Al-Baali [1]_, Urban et al. [2]_).
 
     The direction is -H g, and the line search is that of `LBFGS`.  With a step s, the change y of
     the gradient along it, b = <s, Bs>/<s, y> and h = <y, Hy>/<s, y>, B the inverse of H,
@@ -22,8 +22,8 @@ class SelfScaledBroyden(QuasiNewton):
         H+ = (1/tau) (H - Hy (Hy)'/<y, Hy> + phi v v') + s s'/<s, y>,
         v = sqrt(<y, Hy>) (s/<s, y> - Hy/<y, Hy>).
 
-    SSBFGS has tau = min(1, 1/b) and phi = 1, BFGS tau = phi = 1.  SSBroyden chooses both by b and h.
-    The first pair scales the unit matrix to <s, y>/<y, y>.
+    SSBFGS has tau = min(1, 1/b) and phi = 1, BFGS tau = phi = 1.  SSBroyden chooses both by b and
+    h.  The first pair scales the unit matrix to <s, y>/<y, y>.
 
     On physics-informed networks and other small networks it reaches losses that are orders of
     magnitude below those of `LBFGS` after as many gradients.  It keeps n^2 numbers, in double
@@ -84,9 +84,7 @@ class SelfScaledBroyden(QuasiNewton):
         return Dense.unknown(m)
 
 
-def fast_for_costly_gradients(
-    dimension: int, nbytes: int, matrix_bytes: float
-) -> QuasiNewton:
+def fast_for_costly_gradients(dimension: int, nbytes: int, matrix_bytes: float) -> QuasiNewton:
     """What "auto" runs where a gradient costs many passes over its numbers: a function of these
     alone, so that runs can be had again."""
     c, plain = LBFGS_CONSTANTS, LBFGS()
