@@ -489,7 +489,7 @@ def test_a_run_is_resumed_by_its_own_method_where_none_is_given(tmp_path):
 @pytest.mark.parametrize(
     "method", [None, "auto", momentous.Safeguarded()], ids=("none", "name", "instance")
 )
-def test_a_network_has_a_long_memory_that_a_resumed_run_keeps(method):
+def test_a_network_has_a_self_scaled_matrix_that_a_resumed_run_keeps(method):
     def part():
         torch.manual_seed(0)
         layers = torch.nn.Linear(3, 40), torch.nn.Tanh(), torch.nn.Linear(40, 1)
@@ -505,7 +505,7 @@ def test_a_network_has_a_long_memory_that_a_resumed_run_keeps(method):
     again.load_state_dict(net.state_dict())
     resumed.step(loss)
     resumed.stop()
-    assert resumed.result.method == momentous.Safeguarded(fast=momentous.LBFGS(memory=100))
+    assert resumed.result.method == momentous.Safeguarded(fast=momentous.SelfScaledBroyden())
 
 
 def test_a_state_without_its_parameters_begins_anew_with_a_warning():

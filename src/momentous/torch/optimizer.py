@@ -273,7 +273,7 @@ class Optimizer(torch.optim.Optimizer):
         if smooth and device.type == "cpu":
             return min(c.matrix_bytes_on_cpu, c.matrix_share_of_memory * host_memory())
         if smooth and device.type == "cuda":
-            total = torch.cuda.get_device_properties(device).total_memory
+            total = float(torch.cuda.get_device_properties(device).total_memory)
             return min(c.matrix_bytes_on_gpu, c.matrix_share_of_memory * total)
         return 0.0
 
