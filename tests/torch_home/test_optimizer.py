@@ -21,6 +21,7 @@ WANTED = torch.sin(INPUT.sum(1, keepdim=True))
 METHODS = {
     "auto": {},
     "lbfgs": {},
+    "ssbroyden": {"plain_pairs": 3},
     "ada-ragd": {},
     "ada-rhb": {},
     "universal-hb": {},
