@@ -39,8 +39,8 @@ KIND, VERSION = "checkpoint", 8
 SHARD = "checkpoint shard"
 SEAL = "checksum"  # files of 0.1.0 have none
 LOGGER = logging.getLogger("momentous")
-# A file of so many bytes is announced, and saving it takes at most such a share of a run: the matrix
-# of a self-scaled method may have gigabytes.
+# A file of so many bytes is announced, and saving it takes at most such a share of a run: the
+# matrix of a self-scaled method may have gigabytes.
 LARGE_BYTES, MOST_SAVING = 10e6, 0.05
 
 # What malformed numbers end in where nothing has looked at them before.
