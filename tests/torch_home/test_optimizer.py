@@ -509,6 +509,15 @@ def test_a_network_has_a_self_scaled_matrix_that_a_resumed_run_keeps(method):
     assert resumed.result.method == momentous.Safeguarded(fast=momentous.SelfScaledBroyden())
 
 
+def test_in_single_precision_the_double_one_is_advised_once(caplog):
+    momentous.torch.optimizer._advise_double_precision.cache_clear()
+    with caplog.at_level("INFO", logger="momentous"):
+        for dtype in (torch.float64, torch.float32, torch.float32):
+            net = network(dtype)
+            momentous.torch.minimize(net, lambda net=net, d=dtype: net(INPUT.to(d)).square().mean())
+    assert caplog.text.count("train in float64") == 1
+
+
 def test_a_state_without_its_parameters_begins_anew_with_a_warning():
     _, optimizer, _ = trained(4)
     net, again, _ = trained(0)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+import logging
 import math
 import os
 import warnings
 from collections.abc import Mapping
 from typing import cast
 
+import numpy as np
 import torch
 from torch.optim.optimizer import ParamsT
 
@@ -19,12 +22,11 @@ from momentous.core.loop import Run
 from momentous.core.method import Method
 from momentous.core.oracle import Sample
 from momentous.core.result import Result, interrupt_with
-from momentous.core.space import Array, Space
+from momentous.core.space import Array, Space, host_memory
 from momentous.core.stopping import Criterion, Progress
 from momentous.display import SHOWN
 from momentous.io.types import AnyFunction, Options
 from momentous.methods.classical.constants import LBFGS_CONSTANTS
-from momentous.methods.classical.dense import host_memory
 from momentous.torch.flat import Closure, ClosureFunction, FlatParameters, kinds
 from momentous.torch.state import PackedState, pack_run, unpack_run
 
@@ -48,6 +50,15 @@ _TORCH_NAMES = {
     ),
 }
 _OF_GROUPS = ("params", "param_names", "bounds")
+LOGGER = logging.getLogger("momentous")
+
+
+@functools.cache  # once is enough
+def _advise_double_precision() -> None:
+    LOGGER.info(
+        "the parameters are in float32: where the loss is to fall far below 1e-6 of its start, as "
+        "that of a PINN, train in float64, as float32 ends in its noise"
+    )
 
 
 class Optimizer(torch.optim.Optimizer):
@@ -341,6 +352,8 @@ class Optimizer(torch.optim.Optimizer):
             )
             if begun.interrupted:  # nothing to go on with: the next step begins again
                 raise interrupt_with(_named(begun.result, flat))
+            if x.dtype in (np.float32, torch.float32):
+                _advise_double_precision()
             begun.keep_best()
             self._run, self._saved = begun, None
         run, function = self._run, self._function

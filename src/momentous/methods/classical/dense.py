@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import functools
 import math
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -28,7 +27,7 @@ from momentous.core.checkpoint import Plain
 from momentous.core.machine import Host, has_kinks
 from momentous.core.oracle import Sample
 from momentous.core.record import record
-from momentous.core.space import Array, Space, to_numpy
+from momentous.core.space import Array, Space, host_memory, to_numpy
 from momentous.methods.classical.box_model import where_held
 from momentous.methods.classical.curvature import (
     Curvature,
@@ -296,14 +295,6 @@ def _no_room(dimension: int, bytes_each: int) -> MemoryError:
         f"the matrix of a self-scaled method in {dimension:,} variables takes {size:,} bytes, more "
         "than the memory of the device: take LBFGS(scaling='self'), which keeps pairs"
     )
-
-
-def host_memory() -> float:
-    """Bytes; without end where the system does not say."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return math.inf
 
 
 def device_memory(space: Space) -> float:
