@@ -17,6 +17,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import array_api_compat
@@ -168,8 +169,10 @@ class Dense(Curvature):
     def make_line(self, m: Any, here: Sample) -> Line:
         if has_kinks(m):
             return line_from(m, here, self, self.count == 0)  # type: ignore[return-value]
-        d = self._along(m, here.gradient, self._product(m, here))
-        return Line.along(m, here, d, self.count == 0)
+        M, d = self.matrix, self._along(m, here.gradient, self._product(m, here))
+        along = M.entries(m, d)
+        slope, square = M.products(m, (along, M.entries(m, here.gradient)), (along, along))
+        return Line.of(m, here, d, slope, square, self.count == 0)
 
     def _product(self, m: Any, here: Sample) -> Array:
         """M g where the run stands."""
@@ -299,9 +302,10 @@ def _no_room(dimension: int, bytes_each: int) -> MemoryError:
 
 def device_memory(space: Space) -> float:
     """All that the device of x has, in bytes."""
-    if array_api_compat.is_torch_namespace(space.xp):
-        return float(space.xp.cuda.get_device_properties(space.device).total_memory)
-    return float(space.xp.cuda.runtime.memGetInfo()[1])
+    if array_name(space) == "torch":
+        cuda = import_module("torch").cuda
+        return float(cuda.get_device_properties(space.device).total_memory)
+    return float(import_module("cupy").cuda.runtime.memGetInfo()[1])
 
 
 class HostSquare:
@@ -386,7 +390,7 @@ class DeviceSquare:
             if self.name == "torch":
                 self.whole.addmm_(a.T, b)
             else:
-                self.xp.cublas.gemm("T", "N", a, b, out=self.whole, beta=1.0)
+                import_module("cupy.cublas").gemm("T", "N", a, b, out=self.whole, beta=1.0)
         return self
 
     def solve(self, m: Host, scale: float, held: Array, r: Array) -> Array:
