@@ -18,7 +18,7 @@ With several ``--processes`` times say little: take one to see the milliseconds 
 Solvers: ``auto``; ``auto before``, with 100 pairs, as it was until 0.2; ``limited``, 300
 self-scaled pairs; ``reference``, the dense SSBroyden of the literature with the strong Wolfe search
 of PyTorch, after 50 pairs of BFGS; ``torch LBFGS``, with 100 pairs, in one step without tolerances;
-``adam`` with a rate of 1e-3.
+``adam`` with a rate of 1e-3; ``plain 20``: "auto" with so many pairs of BFGS before it is scaled.
 
 ``--syncs`` counts, on the host and the same every time, what a solver has a GPU do per call besides
 the closure: kernels of passes, other operations of PyTorch, and waits of the host for an answer.
@@ -48,6 +48,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import momentous.torch
 from momentous.core import passes
+from momentous.methods.classical import dense
 from momentous.torch.flat import FlatParameters
 
 Loss = Callable[[], torch.Tensor]
@@ -430,7 +431,7 @@ def run_reference(net: nn.Module, meter: Meter) -> None:
 
     def evaluate(x: torch.Tensor) -> tuple[float, torch.Tensor]:
         flat.write(flat.tensor(x.to(dtype).cpu().numpy() if on_host else x.to(dtype)))
-        return float(meter()), torch.as_tensor(flat.gradient()).double()
+        return meter().item(), torch.as_tensor(flat.gradient()).double()
 
     on_host, dtype = next(net.parameters()).device.type == "cpu", next(net.parameters()).dtype
     x = torch.as_tensor(flat.point()).double()
@@ -488,6 +489,12 @@ SOLVERS: dict[str, Callable[[nn.Module, Meter], None]] = {
     "lbfgs": run_momentous("lbfgs"),
     "ssbroyden": run_momentous("ssbroyden"),
     "ssbfgs": run_momentous(momentous.SelfScaledBroyden(update="ssbfgs")),
+    **{
+        f"plain {pairs}": run_momentous(
+            momentous.Safeguarded(fast=momentous.SelfScaledBroyden(plain_pairs=pairs))
+        )
+        for pairs in (0, 20, 100)
+    },
     "guard": run_momentous(momentous.UniversalHeavyBall(average_growth=1)),
 }
 
@@ -676,18 +683,21 @@ class Operations(TorchDispatchMode):
 def as_on_a_gpu(counts: Counter[str]) -> Iterator[None]:
     """Parameters in the memory of the host are handled like those of a GPU."""
     fused, begin = passes.device_passes, FlatParameters.__init__
+    library, room = dense.array_name, dense.device_memory
 
     def on_device(self: FlatParameters, named: Any) -> None:
         begin(self, named)
         self._staged = None
 
     passes.device_passes = lambda like: CountedPasses(counts)
+    dense.array_name, dense.device_memory = lambda space: "torch", lambda space: math.inf
     FlatParameters.__init__ = on_device  # type: ignore[method-assign]
     try:
         with Operations(counts):
             yield
     finally:
         passes.device_passes, FlatParameters.__init__ = fused, begin  # type: ignore[method-assign]
+        dense.array_name, dense.device_memory = library, room
 
 
 def count(solver: str, calls: int = 200, first: int = 100) -> dict[str, float]:

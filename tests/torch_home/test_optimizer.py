@@ -509,6 +509,17 @@ def test_a_network_has_a_self_scaled_matrix_that_a_resumed_run_keeps(method):
     assert resumed.result.method == momentous.Safeguarded(fast=momentous.SelfScaledBroyden())
 
 
+@pytest.mark.parametrize(
+    "given", [{"bounds": {"0.weight": (-1, 1)}}, {"penalty": momentous.L1(0.1)}]
+)
+def test_with_bounds_or_a_term_there_is_no_self_scaled_matrix(given):
+    net = torch.nn.Sequential(torch.nn.Linear(3, 40), torch.nn.Linear(40, 1)).double()
+    result = momentous.torch.minimize(
+        net, lambda: torch.nn.functional.mse_loss(net(INPUT), WANTED), max_iterations=1, **given
+    )
+    assert result.method.fast == momentous.LBFGS(memory=100)
+
+
 def test_in_single_precision_the_double_one_is_advised_once(caplog):
     momentous.torch.optimizer._advise_double_precision.cache_clear()
     with caplog.at_level("INFO", logger="momentous"):
