@@ -514,11 +514,19 @@ class Run(NamedTuple):
     ended: str = ""  # why, where it has ended before
 
 
+def run_of(solver: str) -> Callable[[nn.Module, Meter], None]:
+    """``lbfgs 40`` has so many pairs."""
+    name, _, pairs = solver.rpartition(" ")
+    if name == "lbfgs" and pairs.isdigit():
+        return run_momentous(momentous.LBFGS(memory=int(pairs)))
+    return SOLVERS[solver]
+
+
 def measure(problem: Problem, solver: str, calls: int, device: str) -> Run:
     net, loss, error = problem.make()
     meter, ended = Meter(net, loss, calls, device), ""
     try:
-        SOLVERS[solver](net, meter)
+        run_of(solver)(net, meter)
         ended = f"after {len(meter.values)} calls"
     except _EnoughError:
         pass
@@ -560,8 +568,7 @@ def work(given: argparse.Namespace, part: int, end: float) -> list[Run]:
 
 
 def compare(given: argparse.Namespace) -> None:
-    for pairs in map(int, filter(None, given.memory.split(","))):
-        SOLVERS[f"lbfgs {pairs}"] = run_momentous(momentous.LBFGS(memory=pairs))
+    for pairs in filter(None, given.memory.split(",")):
         given.solvers += f",lbfgs {pairs}"
     end = monotonic() + 60 * given.minutes
     if given.processes > 1:
