@@ -232,6 +232,10 @@ class StoredDense:
         d = math.isqrt(2 * len(numbers))
         if len(numbers) != d * (d + 1) // 2 or (space is not None and space.size != d):
             raise ValueError(f"{len(numbers)} numbers are no triangle of the matrix of this x")
+        if self.product is not None and self.product.array.shape != (d,):
+            raise ValueError(f"a product of {self.product.array.size} numbers, not of {d}")
+        if self.recovery not in range(LAST_TRIAL + 1):
+            raise ValueError(f"recovery is {self.recovery!r}, not 0 to {LAST_TRIAL}")
         upper = np.zeros((d, d), order="F")
         for j in range(d):
             upper[: j + 1, j] = numbers[j * (j + 1) // 2 :][: j + 1]
