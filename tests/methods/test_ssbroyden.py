@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 import momentous
 from momentous import LBFGS, SelfScaledBroyden, Status, iterate, minimize, testbed
+from momentous.core.checkpoint import Plain
 from momentous.core.machine import Host
 from momentous.core.oracle import Sample
 from momentous.core.space import Space
@@ -72,7 +75,11 @@ def test_every_update_is_that_of_the_formulas(update, place, monkeypatch):
     assert type(again.matrix) is type(store.matrix)
     kept = [np.triu(each.matrix.on_host()) for each in (again, store)]
     np.testing.assert_array_equal(*kept)
-    assert len(store.packed().triangle.array) == D * (D + 1) // 2
+    stored = store.packed()
+    assert len(stored.triangle.array) == D * (D + 1) // 2
+    for name, wrong in {"triangle": Plain(np.zeros(7)), "product": Plain(H), "recovery": 9}.items():
+        with pytest.raises(ValueError, match=r"no triangle|a product of|recovery is 9"):
+            dataclasses.replace(stored, **{name: wrong}).unpacked(space)
 
 
 def test_with_tau_and_phi_of_1_it_is_bfgs():
