@@ -92,7 +92,10 @@ def test_exact_lanes_have_the_bits_of_single_runs(fun: Any, method: str) -> None
     require_single_runs(fun, X, minimize_many(fun, X, jac=True, exact=True, **options), **options)
 
 
-@pytest.mark.parametrize("name", [name for name in rules() if name not in ("safeguarded", "lbfgs")])
+QUASI_NEWTON = ("safeguarded", "lbfgs", "ssbroyden")
+
+
+@pytest.mark.parametrize("name", [name for name in rules() if name not in QUASI_NEWTON])
 def test_lanes_of_momentum_methods_have_the_bits_of_single_runs(name: str) -> None:
     X, options = starts(5), {"method": name, "tol": 1e-3, "max_iterations": 500}
     options |= OPTIONS.get(name, {})
@@ -100,7 +103,7 @@ def test_lanes_of_momentum_methods_have_the_bits_of_single_runs(name: str) -> No
 
 
 @pytest.mark.parametrize(("d", "tol"), [(4, 1e-6), (140, 1e-1)], ids=["matrix", "window"])
-@pytest.mark.parametrize("method", ["auto", "lbfgs"])
+@pytest.mark.parametrize("method", ["auto", "lbfgs", "ssbroyden"])
 def test_fast_lanes_differ_by_rounding(method: str, d: int, tol: float) -> None:
     X = starts(4, d)
     options = {"jac": True, "method": method, "tol": tol}

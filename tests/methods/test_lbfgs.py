@@ -305,7 +305,7 @@ def test_where_gradients_are_costly_the_memory_is_as_long_as_fits():
     assert pairs(10**9) == default_memory(10**9)
     assert LBFGS(memory=7).for_costly_gradients(1000, 8000) == LBFGS(memory=7)
     found = momentous.Safeguarded().for_costly_gradients(1000, 8000)
-    assert found == momentous.Safeguarded(fast=LBFGS(memory=100))
+    assert found == momentous.Safeguarded(fast=LBFGS(memory=100))  # no matrix is wanted
     assert momentous.AdaRHB().for_costly_gradients(1000, 8000) == momentous.AdaRHB()
 
 

@@ -260,9 +260,9 @@ class Compiled(ArrayMachine):
         before = jax.lax.dynamic_index_in_dim(rows, i, 1, keepdims=False)
         return jax.lax.dynamic_update_index_in_dim(rows, jnp.where(use, pair, before), i, 1)
 
-    def less_symmetric(self, matrices: jax.Array, pairs: jax.Array) -> jax.Array:
-        s, a = pairs[..., 0, :], pairs[..., 1, :]
-        return matrices - (s[..., :, None] * a[..., None, :] + a[..., :, None] * s[..., None, :])
+    def plus_product(self, matrices: jax.Array, left: jax.Array, right: jax.Array) -> jax.Array:
+        one, other = (left[..., i, :, None] * right[..., i, None, :] for i in range(2))
+        return matrices + (one + other)
 
     def solve(self, matrix: jax.Array, right: jax.Array) -> jax.Array:
         return jnp.linalg.solve(matrix, right[..., None])[..., 0]

@@ -31,6 +31,7 @@ from momentous.core.stopping import LEVEL
 from momentous.methods.checks import check_whole
 from momentous.methods.classical.lbfgs import LBFGS
 from momentous.methods.classical.projected_gradient import ProjectedGradient
+from momentous.methods.classical.ssbroyden import fast_for_costly_gradients
 from momentous.methods.parameter_free.heavy_ball import UniversalHeavyBall
 
 # Chosen on one half of the problems of testbed.suite; docs/scoreboard.md reports on the other half.
@@ -235,8 +236,13 @@ class Safeguarded(Rule[SafeguardedMemory]):
     def counts_as_published(self) -> bool:  # type: ignore[override]
         return self.fast.counts_as_published
 
-    def for_costly_gradients(self, dimension: int, nbytes: int) -> Safeguarded:
-        return dataclasses.replace(self, fast=self.fast.for_costly_gradients(dimension, nbytes))
+    def for_costly_gradients(
+        self, dimension: int, nbytes: int, matrix_bytes: float = 0.0
+    ) -> Safeguarded:
+        fast = self.fast.for_costly_gradients(dimension, nbytes, matrix_bytes)
+        if self.fast == DEFAULT_FAST:
+            fast = fast_for_costly_gradients(dimension, nbytes, matrix_bytes)
+        return dataclasses.replace(self, fast=fast)
 
     def in_box(self) -> Safeguarded:
         """With bounds the guard is the projected gradient method, if no other was given."""

@@ -37,6 +37,7 @@ from momentous.methods.classical.curvature import (
     zeros,
 )
 from momentous.methods.classical.pairs import Pairs
+from momentous.methods.classical.self_scaling import SelfScaling
 from momentous.methods.search.wolfe import Line
 
 
@@ -60,7 +61,7 @@ class Matrix(Curvature):
         nothing = zeros(m, 2, m.dimension)
         return Matrix(ArrayHalves(both), zeros(m) + 1.0, zeros(m, dtype=m.whole), None, nothing)
 
-    def without_pairs(self, m: Host) -> Matrix:
+    def after_failure(self, m: Host) -> Matrix:
         return Matrix.unknown(m)
 
     def at(self, m: Any, here: Sample) -> Matrix:
@@ -71,8 +72,9 @@ class Matrix(Curvature):
         return moved
 
     def _after(
-        self, m: Any, moved: Any, failed: Any, here: Sample, there: Sample, noise: Any
-    ) -> Matrix:
+        self, m: Any, moved: Any, failed: Any, here: Sample, there: Sample, noise: Any,
+        scaling: SelfScaling | None,
+    ) -> Matrix:  # fmt: skip
         if isinstance(m, Host):
             own = Pair.on_host(m, here, there, noise)
             if own is None:
@@ -119,6 +121,9 @@ class Matrix(Curvature):
             )
         return functools.partial(np.matmul, matrix)
 
+    def is_at_hand(self, space: Space) -> bool:
+        return True
+
     def packed(self) -> StoredMatrix:
         corner = np.tril_indices(len(self.halves.first))
         parts = (part.T[corner].tolist() for part in (self.halves.first, self.halves.rest))
@@ -153,18 +158,27 @@ class Halves:
 
     def matrix(self, gamma: float) -> np.ndarray:
         """gamma A + C."""
-        upper = np.triu(gamma * self.first + self.rest)
-        whole: np.ndarray = upper + np.triu(upper, 1).T
-        return whole
+        return mirrored(gamma * self.first + self.rest)
 
     def solve(self, m: Host, gamma: float, held: Array, r: Array) -> Array:
         """z with (H z)_A = r_A and z = 0 outside of A, where ``held``."""
-        space, z = m.space, np.zeros(m.space.size)
-        (chosen,) = flat(space, held).nonzero()
-        block = chosen[:, None], chosen
-        matrix = gamma * self.first[block] + self.rest[block]  # the solver reads its upper triangle
-        z[chosen] = solve_positive(matrix, flat(space, r)[chosen])
-        return z if space.flat else space.from_numpy(z.reshape(space.shape))
+        return solve_on_face(m, held, r, lambda block: gamma * self.first[block] + self.rest[block])
+
+
+def mirrored(upper: np.ndarray) -> np.ndarray:
+    """The symmetric matrix with this upper triangle."""
+    upper = np.triu(upper)
+    whole: np.ndarray = upper + np.triu(upper, 1).T
+    return whole
+
+
+def solve_on_face(m: Host, held: Array, r: Array, block_of: Callable[[Any], np.ndarray]) -> Array:
+    """z with (H z)_A = r_A and z = 0 outside of A, where ``held``, given the blocks of H, of which
+    the upper triangle is read."""
+    space, z = m.space, np.zeros(m.space.size)
+    (chosen,) = flat(space, held).nonzero()
+    z[chosen] = solve_positive(block_of((chosen[:, None], chosen)), flat(space, r)[chosen])
+    return z if space.flat else space.from_numpy(z.reshape(space.shape))
 
 
 @record
@@ -210,11 +224,8 @@ class ArrayHalves:
 
     def solve(self, m: CurvatureMachine, gamma: Array, held: Array, r: Array) -> Array:
         """z with (H z)_A = r_A and z = 0 outside of A, where ``held``."""
-        mask, both = m.entries(held) != 0.0, self.both
-        whole = gamma[..., None, None] * both[..., 0, :, :] + both[..., 1, :, :]
-        inside = mask[..., :, None] & mask[..., None, :]
-        right = m.where(mask, m.widened(m.entries(r)), 0.0)
-        return m.vector(m.solve_positive(m.where(inside, whole, _nothing(m)[0]), right))
+        first, rest = self.both[..., 0, :, :], self.both[..., 1, :, :]
+        return solve_in_arrays(m, held, r, gamma[..., None, None] * first + rest)
 
     def with_pair(
         self, m: CurvatureMachine, failed: Array, pair: Pair, gradient: Array, before: Array
@@ -231,12 +242,20 @@ class ArrayHalves:
         a = a - (0.5 * times(m, a, y) * share + weight)[..., None] * s
         a = a * share[..., None]
         pairs = m.xp.stack([m.xp.broadcast_to(s, a.shape), a], axis=-2)
-        both = m.less_symmetric(self.both, pairs)
+        both = m.plus_product(self.both, pairs, -m.xp.flip(pairs, axis=-2))
         if m.needs(failed):
             both = m.where(failed[..., None, None, None], _nothing(m), both)
         along = m.xp.flip(m.matmul(pairs, g[..., None, :, None]), axis=-2)
         less = m.matmul(m.xp.matrix_transpose(along), pairs)[..., 0, :]
         return ArrayHalves(both), of_g - less
+
+
+def solve_in_arrays(m: CurvatureMachine, held: Array, r: Array, whole: Array) -> Array:
+    """z with (H z)_A = r_A and z = 0 outside of A, where ``held``."""
+    mask = m.entries(held) != 0.0
+    inside = mask[..., :, None] & mask[..., None, :]
+    right = m.where(mask, m.widened(m.entries(r)), 0.0)
+    return m.vector(m.solve_positive(m.where(inside, whole, _nothing(m)[0]), right))
 
 
 def _nothing(m: CurvatureMachine) -> Array:
