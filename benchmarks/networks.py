@@ -391,7 +391,8 @@ class Meter:
     @property
     def seconds(self) -> float:
         """Per call, the closure's own included."""
-        return median(b - a for a, b in pairwise(self.began))
+        times = [b - a for a, b in pairwise(self.began)]
+        return median(times) if times else math.nan  # it has failed in its first call
 
     @property
     def compiling(self) -> float:
@@ -537,7 +538,7 @@ def measure(problem: Problem, solver: str, calls: int, device: str) -> Run:
     losses = {str(mark): meter.lowest(mark) for mark in (*MARKS, calls) if mark <= calls}
     return Run(
         problem.name, problem.seed, solver, sum(p.numel() for p in net.parameters()), losses,
-        None if error is None else error(), 1e3 * meter.seconds, 1e3 * median(meter.own),
+        None if error is None else error(), 1e3 * meter.seconds, 1e3 * median(meter.own or [math.nan]),
         meter.compiling, ended,
     )  # fmt: skip
 
