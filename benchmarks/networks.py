@@ -538,8 +538,8 @@ def measure(problem: Problem, solver: str, calls: int, device: str) -> Run:
     losses = {str(mark): meter.lowest(mark) for mark in (*MARKS, calls) if mark <= calls}
     return Run(
         problem.name, problem.seed, solver, sum(p.numel() for p in net.parameters()), losses,
-        None if error is None else error(), 1e3 * meter.seconds, 1e3 * median(meter.own or [math.nan]),
-        meter.compiling, ended,
+        None if error is None else error(), 1e3 * meter.seconds,
+        1e3 * median(meter.own or [math.nan]), meter.compiling, ended,
     )  # fmt: skip
 
 
