@@ -443,10 +443,10 @@ class Run(Iterator[IntermediateResult]):
         Values that cancel are noisier than their size tells.  If they have stayed level, the
         gradient need not be within the noise but near it."""
         source, sample = self.oracle.source, report.sample
-        if not source.by_differences or sample.point is None:
+        if not source.by_differences or sample.gradient is None:
             return 0.0
-        noise = source.gradient_noise(sample.point, report.noise)
-        return CANCELLATION * noise if level else noise
+        noise = CANCELLATION * report.noise if level else report.noise
+        return source.gradient_noise(sample.point, sample.gradient, noise)
 
     def _commit(self, memory: Unchecked, report: Report, shown: float, started: float) -> None:
         """Write down what the report says: progress, best point, trace, and whether it ends."""
