@@ -150,7 +150,8 @@ def test_it_is_an_array_too():
     for name, (ours, numpys) in made.items():
         assert np.allclose(ours, numpys), name
         assert type(ours) is type(numpys), name
-    assert np.allclose(np.asarray(H.T), dense) and np.allclose(list(H), dense)
+    assert np.allclose(np.asarray(H.T), dense)
+    assert np.allclose(list(H), dense)
     more = H
     more += np.eye(3)  # another array
     assert np.allclose(more, dense + np.eye(3))

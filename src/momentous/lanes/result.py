@@ -103,7 +103,7 @@ class ManyResult:
                     grad_norm=float(self.grad_norm[i]),
                     grad_noise=self._grad_noise,
                     noun=self._noun,
-                )  # fmt: skip
+                )
             )
             assert ending is not None
         return ending
