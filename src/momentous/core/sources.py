@@ -478,7 +478,8 @@ class _Differences(_Function):
         places = self._places(flat, self.rounding)
         apart = np.abs(places[0].astype(float) - (places[1] if self.central else flat))
         shares = np.divide(1.0, apart, out=np.zeros(flat.shape), where=apart > 0.0)
-        return max(noise, TINY) * shares
+        noises: AnyArray = max(noise, TINY) * shares
+        return noises
 
     def _fit_to_precision(self, flat: AnyArray, known: float, found: _Measured) -> _Measured:
         """By the steps that fit values in single or in double precision, whichever they are."""

@@ -305,7 +305,8 @@ class BatchFunction:
 def _are_single(values: np.ndarray) -> np.ndarray:
     """In which rows is every value a number of single precision?"""
     with np.errstate(over="ignore"):
-        return np.all(values.astype(np.float32) == values, axis=1)
+        same: np.ndarray = np.all(values.astype(np.float32) == values, axis=1)
+    return same
 
 
 def _traces(argument: Any) -> bool:
