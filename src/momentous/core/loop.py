@@ -380,7 +380,9 @@ class Run(Iterator[IntermediateResult]):
             return
         self._looks_left -= 1
         note = note_if_random(oracle, sample, progress.start_fun)
-        if note is None and oracle.words is not None and oracle.words.suspect:
+        suspect = oracle.words is not None and oracle.words.suspect
+        # With a simple term values have a part that the gradient has not.
+        if note is None and suspect and oracle.space.penalty is None:
             note = note_if_wrong(oracle, sample)
         if note is not None:
             self._looks_left, oracle.advice = 0, note
