@@ -103,6 +103,19 @@ class Rule(Method[M]):
         was."""
         return self.begin(m, here, goal)
 
+    def opening(self) -> Rule[M] | None:
+        """A rule that takes the same steps with the same memories up to where it `hands_over`: the
+        part that most runs end in, which is compiled first."""
+        return None
+
+    def hands_over(self, memory: M) -> bool:
+        """Of an opening: is it over?  Its last iteration has not ended."""
+        return False
+
+    def take_over(self, m: Machine, memory: M) -> M:
+        """What the opening has left to be done in that iteration."""
+        return memory
+
     @abc.abstractmethod
     def accepted(self, memory: M) -> Sample:
         """The last point that was accepted by its value; x0 where values are not looked at."""

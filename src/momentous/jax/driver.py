@@ -154,6 +154,19 @@ class Driver:
             )
         )
 
+    def take_over(self, state: State) -> State:
+        """Where the opening of the rule has come to its end."""
+        self.m.spent = 2 * state.evaluations
+        memory = jax.tree.map(self.m.strong, self.rule.take_over(self.m, state.memory))
+        asks_again = self.rule.ask(self.m, memory).again is not False
+        last = state.last
+        if last is None and asks_again:  # by another method than before, and not yet
+            zero = jnp.zeros_like(state.shown.sample.point)
+            shown = state.shown.sample
+            sample = Sample(shown.point, shown.value, zero, shown.grad_norm)
+            last = state.shown._replace(sample=sample)
+        return self._commit(state._replace(memory=memory, last=last))
+
     def _commit(self, state: State) -> State:
         """Where an iteration has ended: counts, and whether the run ends."""
         memory, shown, status = state.memory, state.shown.sample, state.status
@@ -218,23 +231,27 @@ class Driver:
     def run(self, state: State, most: Any) -> Solution:
         """Until the run ends, or has taken so many evaluations; in lanes, until all have."""
         m = self.m
-
-        def goes_on(state: State) -> jax.Array:
-            return (state.status == RUNNING) & (state.evaluations < most)
-
         if not m.lanes:
-            return self.finish(jax.lax.while_loop(goes_on, self.turn, state))
+            return self.finish(self.advance(state, most))
 
         def turn(carry: tuple[State, jax.Array, Solution]) -> tuple[State, jax.Array, Solution]:
             # What a lane has found is kept apart: nobody looks at what becomes of its state.
             state, m.mask, found = carry
             after = self.turn(state)
-            ends = jnp.logical_not(goes_on(after))
+            ends = jnp.logical_not(self._goes_on(after, most))
             found = m.case(found, (ends, lambda: self.finish(after)))
             return after, m.mask & ~ends, found
 
-        begun = state, goes_on(state), self.finish(state)
+        begun = state, self._goes_on(state, most), self.finish(state)
         return jax.lax.while_loop(lambda carry: m.any(carry[1]), turn, begun)[2]  # type: ignore[no-any-return]
+
+    def advance(self, state: State, most: Any) -> State:
+        """The same for one run, or until its rule hands over."""
+        return jax.lax.while_loop(lambda state: self._goes_on(state, most), self.turn, state)  # type: ignore[no-any-return]
+
+    def _goes_on(self, state: State, most: Any) -> jax.Array:
+        goes_on = (state.status == RUNNING) & (state.evaluations < most)
+        return goes_on & jnp.logical_not(self.rule.hands_over(state.memory))
 
     def _unless(self, again: Any, last: Known, point: jax.Array) -> Known:
         """What was evaluated last, where it is asked for again."""

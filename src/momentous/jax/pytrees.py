@@ -22,7 +22,6 @@ from momentous.display import finish_and_show
 from momentous.jax.flat import Flat, Tree
 from momentous.scipy_options import of_whole_run
 
-
 # Entries up to which the vectors of a run on a CPU are NumPy's: a call of JAX takes ten times as
 # long as one of NumPy on a short vector.  XLA shares a long one between cores.
 SHORT = 1 << 17

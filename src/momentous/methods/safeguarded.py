@@ -283,6 +283,12 @@ class Safeguarded(Rule[SafeguardedMemory]):
             return None
         return self.fast.inverse_hessian(space, memory.fast)
 
+    def opening(self) -> Safeguarded:
+        return Opening(self.fast, self.guaranteed, self.shortest_round)
+
+    def take_over(self, m: Machine, memory: SafeguardedMemory) -> SafeguardedMemory:
+        return self._with_start(m, memory)
+
     def ask(self, m: Machine, memory: SafeguardedMemory) -> Ask:
         turn, repeats = memory.turn, []
 
@@ -398,18 +404,18 @@ class Safeguarded(Rule[SafeguardedMemory]):
         if shown.point is best.point and by_guard is False:
             return None  # as most steps of the fast method are, on the host
         guard, rule = memory.guard, self._rules[GUARANTEED]
-        stand = m.choose(by_guard, rule.accepted(guard.memory).point, shown.point)
         general = RiseLimit(best, guard.noise, math.sqrt(m.rounding), convex=True)
 
-        def own() -> RiseLimit:
+        def of_guard() -> RiseLimit:
             limit = rule.rise_limit(m, guard.memory, shown)
-            return RiseLimit(best, math.inf) if limit is None else limit
+            own = RiseLimit(best, math.inf) if limit is None else limit
+            is_own = m.same(rule.accepted(guard.memory).point, best.point)
+            return m.choose(is_own, own, general)
 
-        at_best = m.same(stand, best.point)
         return m.case(
             general,
-            (at_best & m.no(by_guard), lambda: RiseLimit(best, math.inf)),
-            (at_best, own),
+            (by_guard, of_guard),
+            (m.same(shown.point, best.point), lambda: RiseLimit(best, math.inf)),
         )
 
     def _may_end(self, m: Machine, memory: SafeguardedMemory, shown: Sample) -> Any:
@@ -758,3 +764,37 @@ class Safeguarded(Rule[SafeguardedMemory]):
             "not the gradient of fun",
             {"grad_norm": norm},
         )
+
+
+class Opening(Safeguarded):
+    """The rounds of H before the first turn of G, without what is G's: in compiled code that is
+    half of the program, which most runs never need.
+
+    It ends where G would be started, within that iteration; `take_over` starts it.
+    """
+
+    def opening(self) -> None:
+        return None
+
+    def hands_over(self, memory: SafeguardedMemory) -> Any:
+        return memory.turn.starts == GUARANTEED
+
+    def ask(self, m: Machine, memory: SafeguardedMemory) -> Ask:
+        return super().ask(m, self._without_guard(m, memory))
+
+    def tell(
+        self, m: Machine, memory: SafeguardedMemory, here: Sample, made: Vectors, sums: Sums
+    ) -> SafeguardedMemory:
+        return super().tell(m, self._without_guard(m, memory), here, made, sums)
+
+    def rise_limit(self, m: Machine, memory: SafeguardedMemory, shown: Sample) -> RiseLimit | None:
+        return super().rise_limit(m, self._without_guard(m, memory), shown)
+
+    def _without_guard(self, m: Machine, memory: SafeguardedMemory) -> SafeguardedMemory:
+        """With what is known before G has had a turn: branches that ask for it fall away."""
+        return m.but(memory, turn=m.but(memory.turn, guarding=False, by_guard=False))
+
+    def _with_start(self, m: Machine, memory: SafeguardedMemory) -> SafeguardedMemory:
+        goes_on = m.no(self.hands_over(memory))
+        ended = memory.outcome.ended & goes_on
+        return m.but(memory, outcome=m.but(memory.outcome, ended=ended))
