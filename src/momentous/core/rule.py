@@ -71,6 +71,9 @@ class Rule(Method[M]):
 
     work: ClassVar[Pass] = MOMENTUM  # what STEP computes
     counts_as_published = False
+    # Does it often ask for the point that was evaluated last, as at a restart?  If not, compiled
+    # code evaluates such a point once more, without counting it: cheaper than to keep every answer.
+    repeats = False
 
     @abc.abstractmethod
     def begin(self, m: Machine, here: Sample, goal: Goal) -> M:

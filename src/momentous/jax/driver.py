@@ -51,7 +51,7 @@ class State(NamedTuple):
 
     memory: Any  # the rule's
     shown: Known  # the point that was reported last
-    last: Known | None  # the one that was evaluated last, for a rule that asks for it again
+    last: Known | None  # the one that was evaluated last, for a rule that `repeats`
     tol: jax.Array
     start_value: jax.Array
     start_norm: jax.Array
@@ -117,7 +117,7 @@ class Driver:
             tol = tol + self.rtol * known.size
         memory = rule.with_tolerance(m, rule.begin(m, here, Goal(self.atol)), tol)
         memory = jax.tree.map(m.strong, memory)  # as it is in turns: nothing in it is known
-        last = None if rule.ask(m, memory).again is False else known
+        last = known if rule.repeats else None
         limit = rule.rise_limit(m, memory, here)
         if limit is None or limit.reference.gradient is None:
             known = known.without_gradient()  # nobody asks for it
@@ -134,13 +134,11 @@ class Driver:
         """One evaluation further."""
         m, rule = self.m, self.rule
         ask = rule.ask(m, state.memory)
-        again: Any = False
         if state.last is None:
             known = self._evaluate(ask.point)
         else:
-            again = ask.again
-            known = self._unless(again, state.last, ask.point)
-        here, evaluations = known.sample, state.evaluations + jnp.logical_not(again)
+            known = self._unless(ask.again, state.last, ask.point)
+        here, evaluations = known.sample, state.evaluations + jnp.logical_not(ask.again)
         m.spent = 2 * evaluations
         memory = rule.write(m, rule.tell(m, state.memory, here, *m.run_pass(rule, ask, here)))
         memory = jax.tree.map(m.strong, memory)
@@ -158,31 +156,31 @@ class Driver:
         """Where the opening of the rule has come to its end."""
         self.m.spent = 2 * state.evaluations
         memory = jax.tree.map(self.m.strong, self.rule.take_over(self.m, state.memory))
-        asks_again = self.rule.ask(self.m, memory).again is not False
-        last = state.last
-        if last is None and asks_again:  # by another method than before, and not yet
-            zero = jnp.zeros_like(state.shown.sample.point)
-            shown = state.shown.sample
-            sample = Sample(shown.point, shown.value, zero, shown.grad_norm)
-            last = state.shown._replace(sample=sample)
-        return self._commit(state._replace(memory=memory, last=last))
+        return self._commit(state._replace(memory=memory))
 
     def _commit(self, state: State) -> State:
         """Where an iteration has ended: counts, and whether the run ends."""
-        memory, shown, status = state.memory, state.shown.sample, state.status
+        memory, shown = state.memory, state.shown.sample
         outcome, ended = memory.outcome, memory.outcome.ended
         iterations = state.iterations + (ended & state.started)
         rest, rests = state.rest, False
         if rest is not None:
             rest = select(ended, self._rest(rest, memory, shown, iterations), rest)
             rests = stopping.rests(rest.level, iterations - rest.iteration)
-        for condition, reason in (
-            (self._may_end(state), int(Status.CONVERGED)),
-            (self._unbounded(state, iterations), int(Status.UNBOUNDED)),
-            (True, outcome.status),
-            (rests, int(Status.NO_PROGRESS)),
-        ):
-            status = jnp.where((status == RUNNING) & ended & condition, reason, status)
+        is_small, fall = self._is_small(state), state.start_value - self._lowest(state).value
+        far = fall > stopping.DIVERGENCE_FACTOR * state.start_norm
+        looks = far | (iterations % 32 == 0)
+
+        def decide() -> Any:
+            status = jnp.where(rests & (outcome.status == RUNNING), no_progress, outcome.status)
+            unbounded = looks & self._is_unbounded(state, fall)
+            status = jnp.where(unbounded, int(Status.UNBOUNDED), status)
+            return jnp.where(is_small & self._has_not_risen(state), int(Status.CONVERGED), status)
+
+        # One branch for all ends: a branch costs more than what is computed in it.
+        no_progress, runs = int(Status.NO_PROGRESS), state.status == RUNNING
+        may_end = is_small | looks | rests | (outcome.status != RUNNING)
+        status = self.m.case(state.status, (runs & ended & may_end, decide))
         return state._replace(
             rest=rest,
             started=state.started | ended,
@@ -197,36 +195,32 @@ class Driver:
         level = stopping.count_level(self.m, rest.level, rest.value, shown.value, noise)
         return Rest(*level, *smallest)
 
-    def _unbounded(self, state: State, iterations: jax.Array) -> Any:
-        """As `momentous.core.stopping.unbounded` has it."""
-        m, shown, accepted = self.m, state.shown.sample, self.rule.accepted(state.memory)
+    def _lowest(self, state: State) -> Sample:
+        """The lower of the point reported last and the accepted one."""
+        shown, accepted = state.shown.sample, self.rule.accepted(state.memory)
         risen = shown.value > accepted.value
-        value, grad_norm = select(
-            risen, (accepted.value, accepted.grad_norm), (shown.value, shown.grad_norm)
-        )
-        fall = state.start_value - value
+        value = jnp.where(risen, accepted.value, shown.value)
+        norm = jnp.where(risen, accepted.grad_norm, shown.grad_norm)
+        return Sample(select(risen, accepted.point, shown.point), value, None, norm)
 
-        def look() -> Any:
-            point = select(risen, accepted.point, shown.point)
-            square = inner(point, point)
-            length = jnp.maximum(1.0, state.start_size)
-            scale = abs(state.start_value), state.start_norm, length
-            down = stopping.falls_for_ever(m, *scale, fall, grad_norm, square)
-            return down | stopping.overflows(square, m.largest)
+    def _is_unbounded(self, state: State, fall: jax.Array) -> Any:
+        """As `momentous.core.stopping.unbounded` has it."""
+        m, lowest = self.m, self._lowest(state)
+        square = inner(lowest.point, lowest.point)
+        scale = abs(state.start_value), state.start_norm, jnp.maximum(1.0, state.start_size)
+        down = stopping.falls_for_ever(m, *scale, fall, lowest.grad_norm, square)
+        return down | stopping.overflows(square, m.largest)
 
-        far = fall > stopping.DIVERGENCE_FACTOR * state.start_norm
-        return m.case(jnp.asarray(False), (far | (iterations % 32 == 0), look))
-
-    def _may_end(self, state: State) -> Any:
-        """Is the gradient small where f has not risen?"""
+    def _is_small(self, state: State) -> Any:
+        """Is the gradient within the tolerance?"""
         if not self.rule.stops_at_tolerance:
             return False
+        return (state.shown.size <= state.tol) & jnp.isfinite(state.shown.sample.value)
+
+    def _has_not_risen(self, state: State) -> Any:
         shown = state.shown.sample
-        small = (state.shown.size <= state.tol) & jnp.isfinite(shown.value)
         limit = self.rule.rise_limit(self.m, state.memory, shown)
-        if limit is None:
-            return small
-        return self.m.case(jnp.asarray(False), (small, lambda: ~rises(self.m, shown, limit)))
+        return True if limit is None else ~rises(self.m, shown, limit)
 
     def run(self, state: State, most: Any) -> Solution:
         """Until the run ends, or has taken so many evaluations; in lanes, until all have."""

@@ -121,12 +121,15 @@ class Compiled(ArrayMachine):
 
             return run
 
-        # The first condition that holds; the last branch where none does.
-        index = jnp.asarray(len(chosen))
-        for i, (condition, _) in reversed(list(enumerate(chosen))):
-            index = jnp.where(condition, i, index)
         runs = [complete(*pair) for pair in traced]
-        after = dict(zip(union, jax.lax.switch(index, runs), strict=True))
+        if len(runs) == 2:  # without a number of the branch: one kernel less
+            made = jax.lax.cond(chosen[0][0], *runs)
+        else:  # the first condition that holds; the last branch where none does
+            index = jnp.asarray(len(chosen), jnp.int32)
+            for i, (condition, _) in reversed(list(enumerate(chosen))):
+                index = jnp.where(condition, jnp.int32(i), index)
+            made = jax.lax.switch(index, runs)
+        after = dict(zip(union, made, strict=True))
         return tree.unflatten([after.get(i, leaf) for i, leaf in enumerate(before)])  # type: ignore[no-any-return]
 
     def _by_lanes(

@@ -231,6 +231,10 @@ class Safeguarded(Rule[SafeguardedMemory]):
     def counts_as_published(self) -> bool:  # type: ignore[override]
         return self.fast.counts_as_published
 
+    @property
+    def repeats(self) -> bool:  # type: ignore[override]
+        return any(rule.repeats for rule in self._rules)
+
     def for_costly_gradients(self, dimension: int, nbytes: int) -> Safeguarded:
         return dataclasses.replace(self, fast=self.fast.for_costly_gradients(dimension, nbytes))
 

@@ -145,7 +145,7 @@ class LBFGS(Rule[LBFGSMemory]):
     def begin(self, m: Machine, here: Sample, goal: Goal) -> LBFGSMemory:
         curvature: Curvature = self._no_pairs(m)
         if not isinstance(m, Host):
-            curvature = curvature.at(m, here)
+            curvature = curvature.without_pairs_at(m, here)
         rounding, outcome = Rounding.at(m, here.value), Outcome(0.0, m.no_events)
         short = self.memory is None or self.memory <= LBFGS_CONSTANTS.most_corrected_pairs
         corrects = short if m.penalty is None else False  # with a term values are not of f alone
