@@ -132,6 +132,14 @@ class Compiled(ArrayMachine):
         after = dict(zip(union, made, strict=True))
         return tree.unflatten([after.get(i, leaf) for i, leaf in enumerate(before)])  # type: ignore[no-any-return]
 
+    def usually(
+        self, record: R, condition: Number, usual: Callable[[], R], otherwise: Callable[[], R]
+    ) -> R:
+        """The usual result is made in any case, so that its branch has nothing to copy."""
+        if self.lanes:
+            return super().usually(record, condition, usual, otherwise)
+        return self.case(usual(), (self.no(condition), otherwise))
+
     def _by_lanes(
         self, given: list[Any], before: list[Any], tree: Any, branches: list[Branch[Any]],
         otherwise: Callable[[], Any] | None,

@@ -287,7 +287,7 @@ class Safeguarded(Rule[SafeguardedMemory]):
             return None
         return self.fast.inverse_hessian(space, memory.fast)
 
-    def opening(self) -> Safeguarded:
+    def opening(self) -> Safeguarded | None:
         return Opening(self.fast, self.guaranteed, self.shortest_round)
 
     def take_over(self, m: Machine, memory: SafeguardedMemory) -> SafeguardedMemory:
@@ -362,7 +362,21 @@ class Safeguarded(Rule[SafeguardedMemory]):
             outcome = m.choose(turn.last_told == GUARANTEED, inner.outcome, memory.outcome)
             guard = m.but(memory.guard, memory=inner, noise=guaranteed.noise(inner))
             memory = m.but(memory, guard=guard, outcome=outcome)
+        if turn.stand is not None:
+            return self._committed(m, memory)
+        ended = memory.outcome.ended & (turn.phase == RUN) & m.no(turn.guarding)
+        usual = ended & m.no(self._round_is_over(m, memory, memory.fast))
+        return m.usually(
+            memory,
+            usual,
+            lambda: self._iterated(m, memory, FAST, memory.fast, memory.shown, False),
+            lambda: self._committed(m, memory),
+        )
+
+    def _committed(self, m: Machine, memory: SafeguardedMemory) -> SafeguardedMemory:
+        """After an evaluation, whatever it was for."""
         iterated = functools.partial(self._iterated, m, memory)
+        turn = memory.turn
         starts = turn.phase == START
         branches = [
             (m.no(memory.outcome.ended) & m.no(starts), lambda: memory),
@@ -472,9 +486,11 @@ class Safeguarded(Rule[SafeguardedMemory]):
     # none, at the last that it evaluated.
 
     def _iterated(
-        self, m: Machine, memory: SafeguardedMemory, which: int, inner: Any, here: Sample
-    ) -> SafeguardedMemory:
-        """An iteration has left that memory, and shown that point."""
+        self, m: Machine, memory: SafeguardedMemory, which: int, inner: Any, here: Sample,
+        over: Any = None,
+    ) -> SafeguardedMemory:  # fmt: skip
+        """An iteration has left that memory, and shown that point; ``over``: is the round, where
+        that is known?"""
         turn = memory.turn
         origin = memory.guard.origin if which else turn.origin
         accepted = self._rules[which].accepted(inner)
@@ -484,7 +500,7 @@ class Safeguarded(Rule[SafeguardedMemory]):
         else:
             told = inner, here, inner.outcome
         if turn.stand is None:
-            return self._judged(m, memory, which, stand, *told)
+            return self._judged(m, memory, which, stand, *told, over)
         fast, shown, outcome = told
         turn = m.but(turn, stand=stand)
         return self._weighed(m, m.but(memory, fast=fast, shown=shown, outcome=outcome, turn=turn))
@@ -512,7 +528,7 @@ class Safeguarded(Rule[SafeguardedMemory]):
 
     def _judged(
         self, m: Machine, memory: SafeguardedMemory, which: int, stand: Sample, fast: Any,
-        shown: Sample, outcome: Outcome,
+        shown: Sample, outcome: Outcome, over: Any = None,
     ) -> SafeguardedMemory:  # fmt: skip
         """The best point or where the method stands, whichever is lower; where noise may be all the
         difference, the one with less gradient.  Value and gradient of the best are finite."""
@@ -536,15 +552,21 @@ class Safeguarded(Rule[SafeguardedMemory]):
             )
             return self._after_guaranteed(m, after, stand)
         smallest = m.where(norm < memory.smallest, norm, memory.smallest)
-        turn, steps = memory.turn, memory.steps + 1
         # Field by field: `but` takes four times as long.
         after = SafeguardedMemory(
-            fast, shown, outcome, best, lowest, smallest, memory.guard, turn,
-            memory.best_is_guards & m.no(takes), lowered, steps,
+            fast, shown, outcome, best, lowest, smallest, memory.guard, memory.turn,
+            memory.best_is_guards & m.no(takes), lowered, memory.steps + 1,
         )  # fmt: skip
+        if over is None:
+            over = self._round_is_over(m, memory, fast)
         ended = fast.outcome.status != RUNNING
-        over = ended | (m.spent - turn.began >= turn.allowance) | (steps >= CONSTANTS.most_steps)
         return m.case(after, (over, lambda: self._end_round(m, after, ended)))
+
+    def _round_is_over(self, m: Machine, memory: SafeguardedMemory, fast: Any) -> Any:
+        """Is it with the step that has left that memory of the fast method?"""
+        turn = memory.turn
+        over = (fast.outcome.status != RUNNING) | (m.spent - turn.began >= turn.allowance)
+        return over | (memory.steps + 1 >= CONSTANTS.most_steps)
 
     def _end_round(self, m: Machine, memory: SafeguardedMemory, ended: Any) -> SafeguardedMemory:
         """Has the round of H that this step ends earned its cost?  Another one, or G's turn."""

@@ -182,10 +182,11 @@ class LBFGS(Rule[LBFGSMemory]):
                 Outcome(t, m.no_events), FOUND, memory.corrects,
             )  # fmt: skip
 
-        return m.case(
+        return m.usually(
             memory,
-            (passes & line.descends & (search.phase == TRIAL), accept),
-            otherwise=lambda: self._search(m, memory, line, t, here, made, sums),
+            passes & line.descends & (search.phase == TRIAL),
+            accept,
+            lambda: self._search(m, memory, line, t, here, made, sums),
         )
 
     def _search(
