@@ -123,8 +123,8 @@ def _is_outermost() -> bool:
         return here == get_opaque_trace_state()  # type: ignore[no-any-return]
 
 
-# Outside of `jit` the part of a program that most runs end in is compiled first, the whole of it only
-# where it is needed.
+# Outside of `jit` the part of a program that most runs end in is compiled first, the whole of it
+# only where it is needed.
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2, 3, 4))
