@@ -350,15 +350,18 @@ class _Fused(_Function):
         return scalar(self.gradient(x, math.nan)[0], "fun")
 
 
+AUTODIFF_WORDS = Words(
+    gradient="the derivative of fun",
+    remedy="fun must not leave the library on its way (detach, item, stop_gradient, NumPy); "
+    "jac='3-point' asks for differences",
+)
+
+
 class _Autodiff(_Function):
     """fun(x) -> f in PyTorch or JAX operations; the library differentiates it."""
 
     fused = True
-    words = Words(
-        gradient="the derivative of fun",
-        remedy="fun must not leave the library on its way (detach, item, stop_gradient, NumPy); "
-        "jac='3-point' asks for differences",
-    )
+    words = AUTODIFF_WORDS
 
     def __init__(self, fun: Fun, args: tuple[object, ...], space: Space):
         super().__init__(fun, args, space)

@@ -121,13 +121,24 @@ class Compiled(ArrayMachine):
 
             return run
 
-        # The first condition that holds; the last branch where none does.
-        index = jnp.asarray(len(chosen))
-        for i, (condition, _) in reversed(list(enumerate(chosen))):
-            index = jnp.where(condition, i, index)
         runs = [complete(*pair) for pair in traced]
-        after = dict(zip(union, jax.lax.switch(index, runs), strict=True))
+        if len(runs) == 2:  # without a number of the branch: one kernel less
+            made = jax.lax.cond(chosen[0][0], *runs)
+        else:  # the first condition that holds; the last branch where none does
+            index = jnp.asarray(len(chosen), jnp.int32)
+            for i, (condition, _) in reversed(list(enumerate(chosen))):
+                index = jnp.where(condition, jnp.int32(i), index)
+            made = jax.lax.switch(index, runs)
+        after = dict(zip(union, made, strict=True))
         return tree.unflatten([after.get(i, leaf) for i, leaf in enumerate(before)])  # type: ignore[no-any-return]
+
+    def usually(
+        self, record: R, condition: Number, usual: Callable[[], R], otherwise: Callable[[], R]
+    ) -> R:
+        """The usual result is made in any case, so that its branch has nothing to copy."""
+        if self.lanes:
+            return super().usually(record, condition, usual, otherwise)
+        return self.case(usual(), (self.no(condition), otherwise))
 
     def _by_lanes(
         self, given: list[Any], before: list[Any], tree: Any, branches: list[Branch[Any]],

@@ -83,6 +83,11 @@ class Curvature(Inverse, abc.ABC):
     def at(self, m: Any, here: Sample) -> Curvature:
         """The same for a run that goes on at another point."""
 
+    def without_pairs_at(self, m: Any, here: Sample) -> Curvature:
+        """The same for one that has no pairs yet, where numbers are arrays."""
+        self.way = line_from(m, here, UNIT, True)  # type: ignore[misc]  # a field of all stores
+        return self
+
     def after(
         self, m: Any, moved: Any, failed: Any, here: Sample, there: Sample,
         noise: Callable[[], Any], scaling: SelfScaling | None = None,

@@ -103,6 +103,9 @@ class Dense(Curvature):
         moved.way = moved.known_line(m, here)
         return moved
 
+    def without_pairs_at(self, m: Any, here: Sample) -> Dense:
+        return self.at(m, here)
+
     @np.errstate(over="ignore", invalid="ignore")  # a pair of no use, or a step for the search
     def _after(
         self, m: Any, moved: Any, failed: Any, here: Sample, there: Sample, noise: Any,

@@ -103,7 +103,7 @@ class QuasiNewton(Rule[LBFGSMemory]):
     def begin(self, m: Machine, here: Sample, goal: Goal) -> LBFGSMemory:
         curvature: Curvature = self._no_pairs(m)
         if not isinstance(m, Host):
-            curvature = curvature.at(m, here)
+            curvature = curvature.without_pairs_at(m, here)
         rounding, outcome = Rounding.at(m, here.value), Outcome(0.0, m.no_events)
         corrects = self._corrects(m)
         return LBFGSMemory(here, here, here, curvature, rounding, NEW, outcome, corrects=corrects)
@@ -139,10 +139,11 @@ class QuasiNewton(Rule[LBFGSMemory]):
                 Outcome(t, m.no_events), FOUND, memory.corrects,
             )  # fmt: skip
 
-        return m.case(
+        return m.usually(
             memory,
-            (passes & line.descends & (search.phase == TRIAL), accept),
-            otherwise=lambda: self._search(m, memory, line, t, here, made, sums),
+            passes & line.descends & (search.phase == TRIAL),
+            accept,
+            lambda: self._search(m, memory, line, t, here, made, sums),
         )
 
     def _search(

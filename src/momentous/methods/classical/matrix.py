@@ -71,6 +71,10 @@ class Matrix(Curvature):
         moved.way = moved.known_line(m, here)
         return moved
 
+    def without_pairs_at(self, m: Any, here: Sample) -> Curvature:
+        self.products = _products_of_nothing(m, here.gradient)
+        return Curvature.without_pairs_at(self, m, here)  # in a class with slots no super()
+
     def _after(
         self, m: Any, moved: Any, failed: Any, here: Sample, there: Sample, noise: Any,
         scaling: SelfScaling | None,
@@ -87,21 +91,17 @@ class Matrix(Curvature):
             gamma = m.where(pair.use, pair.gamma, self.gamma)
             made = Matrix(halves, gamma, self.count + m.where(pair.use, 1, 0))
             if has_kinks(m):
-                return gamma, made.count, made.make_line(m, there)
+                return gamma, made.count, made.make_line(m, there), products
             d = halves.descent_from(m, gamma, products)
-            return gamma, made.count, Line.along(m, there, d, made.count == 0)
+            return gamma, made.count, Line.along(m, there, d, made.count == 0), products
 
         def forget() -> tuple[Any, ...]:
             one, none = m.xp.ones_like(self.gamma), m.xp.zeros_like(self.count)
-            return one, none, line_from(m, here, UNIT, True)
+            nothing = _products_of_nothing(m, here.gradient)
+            return one, none, line_from(m, here, UNIT, True), nothing
 
-        def products_of_nothing() -> Array:
-            g = m.widened(m.entries(here.gradient))
-            return m.xp.stack([g, 0.0 * g], axis=-2)
-
-        state: tuple[Any, ...] = self.gamma, self.count, self.way
-        gamma, count, way = m.case(state, (moved, extend), (failed, forget))
-        products = m.case(products, (failed, products_of_nothing))
+        state: tuple[Any, ...] = self.gamma, self.count, self.way, products
+        gamma, count, way, products = m.case(state, (moved, extend), (failed, forget))
         return Matrix(halves, gamma, count, way, products)
 
     def descent(self, m: Any, gradient: Array) -> Array:
@@ -262,3 +262,9 @@ def _nothing(m: CurvatureMachine) -> Array:
     """A and C without pairs."""
     unit = m.xp.eye(m.dimension, dtype=m.wide, device=m.device)
     return m.xp.stack([unit, m.xp.zeros_like(unit)])
+
+
+def _products_of_nothing(m: CurvatureMachine, gradient: Array) -> Array:
+    """A g and C g without pairs."""
+    g = m.widened(m.entries(gradient))
+    return m.xp.stack([g, 0.0 * g], axis=-2)

@@ -241,7 +241,10 @@ class Pairs(Curvature):
             return after.known, products, after.known_line(m, there)
 
         def forget() -> tuple[Any, ...]:
-            return Products.unknown(m, known.most), self.products, line_from(m, here, UNIT, True)
+            nothing = Products.unknown(m, known.most)
+            if not has_kinks(m):
+                nothing.triangle = known.triangle  # zeros that no branch needs to copy
+            return nothing, self.products, line_from(m, here, UNIT, True)
 
         state = known, self.products, self.way
         after = Pairs(rows, *m.case(state, (moved, extend), (failed, forget)))
