@@ -28,6 +28,7 @@ from momentous.lowrank import LowRankObjective, Penalty, Ratings, Sweep
 from momentous.lowrank.backends import RowStep
 from momentous.lowrank.model import fit_model, save_model
 from momentous.lowrank.solvers.fit import FitConfig
+from momentous.lowrank.solvers.learned import LearnedSweep
 
 SWEEP_BOUNDS = {10: 3.5, 16: 8.0, 64: 60.0, 128: 250.0}  # ms, Netflix twin
 GRADIENT_BOUND, SMALL_SWEEP_BOUND, ACCELERATED_BOUND = 0.3, 0.4, 150.0
@@ -76,6 +77,30 @@ def accelerated(ratings: Ratings, bound: float | None) -> None:
         accelerate(sweep, start, value=True, max_iterations=20, tol=0.0)
 
     report("  20 accelerated sweeps, rank 10, biases", timed(work, 3, 1), bound)
+
+
+def priors(folder: Path | None) -> None:
+    """Sweeps with learned priors beside sweeps with the fixed ridge, and a whole fit."""
+    ratings = twin("netflix", folder)
+    print(f"\nlearned priors, {ratings}")
+    for rank, most in ((10, 2.0), (64, 1.5)):
+        config = FitConfig(rank=rank, max_iterations=12, tol=0.0, device="cuda")
+        objective = config.objective(ratings)
+        steps = config.steps(objective)
+        plain = Sweep(objective.fixed, steps=steps, rescale=False, state="V")
+        x = plain.begin(objective.fixed.random_start(np.random.default_rng(0)))
+        before = timed(lambda x=x, sweep=plain: sweep(x), 5, 2)
+        x, _ = plain.run(objective.fixed.random_start(np.random.default_rng(0)), max_iterations=5)
+        sweep = LearnedSweep(objective, steps)
+        x = objective.begin(x)
+        took = timed(lambda x=x, sweep=sweep: sweep(x), 5, 2)
+        report(f"  rank {rank}: a sweep with the fixed ridge", before)
+        report(f"  rank {rank}: a sweep with learned priors", took)
+        report(f"  rank {rank}: one over the other", took / before, most, "")
+        began = perf_counter()
+        fit_model(ratings, config)
+        took = perf_counter() - began
+        report(f"  rank {rank}: a whole fit, 5 and 12 sweeps", took, None, "s")
 
 
 def conjugate(folder: Path | None) -> None:
@@ -341,7 +366,7 @@ def implicit(folder: Path | None) -> None:
 
 SECTIONS = {
     "sweeps": sweeps, "conjugate": conjugate, "gradient": gradient, "determinism": determinism,
-    "fit": fit, "cpu": cpu,
+    "fit": fit, "cpu": cpu, "priors": priors,
     "recommend": recommend, "file": file, "scaling": scaling, "implicit": implicit,
     "parts": parts, "variants": variants, "vectors": vectors,
 }  # fmt: skip

@@ -1,49 +1,60 @@
-"""Networks and PINNs, full batch: momentous against ``torch.optim.LBFGS`` with 100 pairs.
+"""Networks and PINNs, full batch: "auto" of momentous.torch against other solvers.
 
-    python benchmarks/networks.py                        # the half that is held back
-    python benchmarks/networks.py --half choose          # the half that defaults were chosen on
-    python benchmarks/networks.py --device cuda --calls 1000
-    python benchmarks/networks.py --small --calls 500    # for two cores
-    python benchmarks/networks.py --memory 100,200,400   # L-BFGS with so many pairs, too
-    python benchmarks/networks.py --syncs                # what a call costs besides the closure
+    python benchmarks/networks.py --small --out runs      # for two cores: at most 2,000 parameters
+    python benchmarks/networks.py --device cuda --processes 8 --minutes 8 --out runs
+    python benchmarks/networks.py --half choose           # the half that defaults were chosen on
+    python benchmarks/networks.py --syncs                 # what a call costs besides the closure
 
 One call of the closure is a value and a gradient of the loss of all data.  All solvers start at the
-same parameters.  A row has the lowest loss within so many calls, and the milliseconds per call, the
-closure's own included: the median over the calls, so that kernels which are compiled once do not
-count; what the slowest calls take beyond that, compilation for the most part, is shown in seconds
-behind it.  ``closure`` is what the closure alone takes.  Behind a loss stands its ratio with that
-of PyTorch's L-BFGS, which runs in one step without tolerances, as nothing of it is lost then.
+same parameters.  Every kind of problem is in both halves and both precisions, with other seeds and
+sizes; ``--seeds`` runs of each.  Data are made here.
+
+With ``--out`` each run is a small file in that folder, and a run that is there is not made again:
+the same command goes on where ``--minutes`` ended it, and solvers that have not changed are run
+once.  The table shows the lowest loss within so many calls (the geometric mean over the seeds), the
+error of the solution where that is known (relative, in L2), and at its end ratios of losses.
+With several ``--processes`` times say little: take one to see the milliseconds per call.
+
+Solvers: ``auto``; ``auto before``, with 100 pairs, as it was until 0.2; ``limited``, 300
+self-scaled pairs; ``reference``, the dense SSBroyden of the literature with the strong Wolfe search
+of PyTorch, after 50 pairs of BFGS; ``torch LBFGS``, with 100 pairs, in one step without tolerances;
+``adam`` with a rate of 1e-3; ``plain 20``: "auto" with so many pairs of BFGS before it is scaled.
 
 ``--syncs`` counts, on the host and the same every time, what a solver has a GPU do per call besides
 the closure: kernels of passes, other operations of PyTorch, and waits of the host for an answer.
 ``guard`` is the method that guards "auto", alone.
-
-A kind of problem is in both halves, in the other precision, with other seeds and sizes.  Data are
-made here.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
+import multiprocessing
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import pairwise
-from statistics import median
-from time import perf_counter
+from itertools import pairwise, product
+from pathlib import Path
+from statistics import geometric_mean, median
+from time import monotonic, perf_counter
 from typing import Any, NamedTuple
 
 import torch
+from numpy.polynomial.hermite import hermgauss
 from torch import nn
+from torch.optim.lbfgs import _strong_wolfe
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import momentous.torch
 from momentous.core import passes
+from momentous.methods.classical import dense
 from momentous.torch.flat import FlatParameters
 
 Loss = Callable[[], torch.Tensor]
-BASELINE = "torch LBFGS"
+# A network, its loss and, where the solution is known, the error of what the network says.
+Made = tuple[nn.Module, Loss, Callable[[], float] | None]
+MARKS = (250, 500, 1000, 1500, 3000)
 
 
 class Setting(NamedTuple):
@@ -69,10 +80,10 @@ class Setting(NamedTuple):
             layers += [nn.Linear(before, after), nn.Tanh()]
         return nn.Sequential(*layers[:-1]).to(**self.place)
 
-    def pinn(self) -> nn.Sequential:
+    def pinn(self, outputs: int = 1) -> nn.Sequential:
         """A network of x and y, or x and t."""
-        width = self.size(64, 32)
-        return self.network(2, *[width] * (5 if self.wide else 4), 1)
+        width = self.size(64, 20)
+        return self.network(2, *[width] * (5 if self.wide else 4), outputs)
 
 
 def derivatives(u: torch.Tensor, points: torch.Tensor) -> torch.Tensor:
@@ -97,7 +108,24 @@ def border(at: Setting, count: int) -> torch.Tensor:
     return torch.cat([torch.stack(side, 1) for side in sides])
 
 
-def poisson(at: Setting) -> tuple[nn.Module, Loss]:
+def error_of(
+    net: nn.Module, exact: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], low: float = 0.0
+) -> Callable[[], float]:
+    """|u - u*|/|u*| on a grid of [low, 1] x [0, 1], in L2."""
+
+    def error() -> float:
+        like = next(net.parameters())
+        x, y = (torch.linspace(a, 1.0, 60).to(like) for a in (low, 0.0))
+        points = torch.cartesian_prod(x, y)
+        with torch.no_grad():
+            wanted = exact(*points.double().T).reshape(len(points), -1)
+            found = net(points).double()[:, : wanted.shape[1]]
+        return float((found - wanted).norm() / wanted.norm())
+
+    return error
+
+
+def poisson(at: Setting) -> Made:
     """-(u_xx + u_yy) = f on a square, u = 0 on its border."""
     net, points, edge = at.pinn(), inside(at, at.size(2000, 300)), border(at, at.size(100, 25))
     k = math.pi * (2 if at.wide else 1)
@@ -109,10 +137,10 @@ def poisson(at: Setting) -> tuple[nn.Module, Loss]:
         bend = derivatives(slopes[:, 0], points)[:, 0] + derivatives(slopes[:, 1], points)[:, 1]
         return (bend + f).square().mean() + 100 * net(edge).square().mean()
 
-    return net, loss
+    return net, loss, error_of(net, lambda x, y: torch.sin(k * x) * torch.sin(k * y))
 
 
-def helmholtz(at: Setting) -> tuple[nn.Module, Loss]:
+def helmholtz(at: Setting) -> Made:
     """u_xx + u_yy + k^2 u = f on a square, u = 0 on its border."""
     net, points, edge = at.pinn(), inside(at, at.size(2000, 300)), border(at, at.size(100, 25))
     k = 4.0 if at.wide else 2.0
@@ -126,10 +154,10 @@ def helmholtz(at: Setting) -> tuple[nn.Module, Loss]:
         bend = derivatives(slopes[:, 0], points)[:, 0] + derivatives(slopes[:, 1], points)[:, 1]
         return (bend + k * k * u - f).square().mean() + 100 * net(edge).square().mean()
 
-    return net, loss
+    return net, loss, error_of(net, lambda x, y: torch.sin(a * x) * torch.sin(b * y))
 
 
-def burgers(at: Setting) -> tuple[nn.Module, Loss]:
+def burgers(at: Setting) -> Made:
     """u_t + u u_x = nu u_xx with u = -sin(pi x) at t = 0 and u = 0 at x = -1 and 1."""
     net, points = at.pinn(), inside(at, at.size(2000, 300))
     points = points.detach() * points.new_tensor([2.0, 1.0]) - points.new_tensor([1.0, 0.0])
@@ -146,10 +174,18 @@ def burgers(at: Setting) -> tuple[nn.Module, Loss]:
         inner = (slopes[:, 1] + u * slopes[:, 0] - nu * bend).square().mean()
         return inner + (net(start)[:, 0] - value).square().mean() + net(sides).square().mean()
 
-    return net, loss
+    roots, weights = (torch.as_tensor(a).to(s.device) for a in hermgauss(100))
+
+    def exact(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+        """By Cole and Hopf: a mean of heat that starts as exp(-cos(pi x)/(2 pi nu))."""
+        origin = x[:, None] - 2 * (nu * t[:, None]).sqrt() * roots
+        heat = weights * torch.exp(-(torch.cos(math.pi * origin) + 1) / (2 * math.pi * nu))
+        return -(heat * torch.sin(math.pi * origin)).sum(1) / heat.sum(1)
+
+    return net, loss, error_of(net, exact, low=-1.0)
 
 
-def wave(at: Setting) -> tuple[nn.Module, Loss]:
+def wave(at: Setting) -> Made:
     """u_tt = c^2 u_xx with u = sin(pi x), u_t = 0 at t = 0 and u = 0 at x = 0 and 1."""
     net, points = at.pinn(), inside(at, at.size(2000, 300))
     c, s = 2.0 if at.wide else 1.0, grid(at.size(200, 50), 0.0, 1.0, at)
@@ -165,20 +201,80 @@ def wave(at: Setting) -> tuple[nn.Module, Loss]:
         begin = (u - value).square().mean() + derivatives(u, start)[:, 1].square().mean()
         return inner + 10 * begin + 10 * net(sides).square().mean()
 
-    return net, loss
+    return (
+        net,
+        loss,
+        error_of(net, lambda x, t: torch.sin(math.pi * x) * torch.cos(math.pi * c * t)),
+    )
 
 
-def regression(at: Setting) -> tuple[nn.Module, Loss]:
+def allen_cahn(at: Setting) -> Made:
+    """u_t = d u_xx + 5 (u - u^3) + f with the f of u = exp(-t) cos(pi x) (1 + sin(2 pi t x)/4)."""
+    net, points = at.pinn(), inside(at, at.size(2000, 300))
+    points = points.detach() * points.new_tensor([2.0, 1.0]) - points.new_tensor([1.0, 0.0])
+    points = points.requires_grad_(True)
+    d, s = 1e-3 if at.wide else 1e-2, grid(at.size(200, 50), -1.0, 1.0, at)
+    zero, t = torch.zeros_like(s), (s + 1) / 2
+    edge = torch.cat([torch.stack(side, 1) for side in ((s, zero), (zero - 1, t), (zero + 1, t))])
+
+    def exact(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+        return torch.exp(-t) * torch.cos(math.pi * x) * (1 + torch.sin(2 * math.pi * t * x) / 4)
+
+    def residual(u: torch.Tensor) -> torch.Tensor:
+        slopes = derivatives(u, points)
+        bend = derivatives(slopes[:, 0], points)[:, 0]
+        return slopes[:, 1] - d * bend - 5 * (u - u**3)
+
+    f, value = residual(exact(*points.T)).detach(), exact(*edge.T)
+
+    def loss() -> torch.Tensor:
+        inner = (residual(net(points)[:, 0]) - f).square().mean()
+        return inner + 10 * (net(edge)[:, 0] - value).square().mean()
+
+    return net, loss, error_of(net, exact, low=-1.0)
+
+
+def stokes(at: Setting) -> Made:
+    """-(u_xx + u_yy) + p_x = f, the same for v, u_x + v_y = 0: a flow that turns in a square."""
+    net, points, edge = at.pinn(3), inside(at, at.size(2000, 300)), border(at, at.size(100, 25))
+    k = math.pi * (2 if at.wide else 1)
+
+    def exact(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        u = torch.sin(k * x) ** 2 * torch.sin(2 * k * y)
+        v = -torch.sin(2 * k * x) * torch.sin(k * y) ** 2
+        return torch.stack([u, v], 1)
+
+    def residuals(flow: torch.Tensor, p: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        slopes = [derivatives(flow[:, i], points) for i in range(2)]
+        pressure = derivatives(p, points)
+        bends = [sum(derivatives(slope[:, i], points)[:, i] for i in range(2)) for slope in slopes]
+        parts = [pressure[:, i] - bends[i] for i in range(2)]
+        return (*parts, slopes[0][:, 0] + slopes[1][:, 1])
+
+    flow, p = exact(*points.T), torch.cos(math.pi * points[:, 0]) * torch.cos(points[:, 1])
+    f, start = [part.detach() for part in residuals(flow, p)], exact(*edge.T)
+
+    def loss() -> torch.Tensor:
+        out = net(points)
+        found = residuals(out[:, :2], out[:, 2])
+        inner = sum((a - b).square().mean() for a, b in zip(found, f, strict=True))
+        level = out[:, 2].mean() - p.detach().mean()  # the pressure is known up to a constant
+        return inner + 100 * (net(edge)[:, :2] - start).square().mean() + level.square()
+
+    return net, loss, error_of(net, exact)
+
+
+def regression(at: Setting) -> Made:
     """A function of ten variables, with noise."""
     x = 2 * at.uniform(at.size(20_000, 500), 10) - 1
     y = torch.sin(3 * x[:, 0]) + x[:, 1] * x[:, 2] + torch.exp(-5 * x[:, 3:6].square().sum(1))
     y = y + 0.05 * (at.uniform(len(y)) - 0.5)
-    width = at.size(512, 64) if at.wide else at.size(256, 48)
+    width = at.size(512, 36) if at.wide else at.size(256, 28)
     net = at.network(10, width, width, 1)
-    return net, lambda: (net(x)[:, 0] - y).square().mean()
+    return net, lambda: (net(x)[:, 0] - y).square().mean(), None
 
 
-def classification(at: Setting) -> tuple[nn.Module, Loss]:
+def classification(at: Setting) -> Made:
     """Three spirals to tell apart, with a small penalty."""
     count = at.size(3000, 150)
     t = grid(count, 0.5, 3.5 if at.wide else 2.5, at) * math.pi
@@ -193,12 +289,12 @@ def classification(at: Setting) -> tuple[nn.Module, Loss]:
         penalty = 1e-6 * sum(p.square().sum() for p in net.parameters())
         return nn.functional.cross_entropy(net(x), y) + penalty
 
-    return net, loss
+    return net, loss, None
 
 
-def convolution(at: Setting) -> tuple[nn.Module, Loss]:
+def convolution(at: Setting) -> Made:
     """Which of four textures is on a picture?  With a small penalty."""
-    count, side, channels = at.size(1000, 100), at.size(16, 12), 16 if at.wide else 8
+    count, side, channels = at.size(1000, 100), at.size(16, 12), at.size(8, 4) * (1 + at.wide)
     i = torch.arange(side, **at.place)
     shift = 6.3 * at.uniform(count, 2)
     ways = torch.tensor([(1.0, 0.0), (0.0, 1.0), (1.0, 1.0), (1.0, -1.0)], **at.place)
@@ -217,40 +313,43 @@ def convolution(at: Setting) -> tuple[nn.Module, Loss]:
         penalty = 1e-5 * sum(p.square().sum() for p in net.parameters())
         return nn.functional.cross_entropy(net(x), y) + penalty
 
-    return net, loss
+    return net, loss, None
 
 
-def autoencoder(at: Setting) -> tuple[nn.Module, Loss]:
+def autoencoder(at: Setting) -> Made:
     """Points near a curved surface in many dimensions, through three numbers."""
     high, width = at.size(100, 20), at.size(256, 32) * (2 if at.wide else 1)
     code = 2 * at.uniform(at.size(5000, 300), 3) - 1
     bend = 4 * at.uniform(3, high) - 2
     x = torch.sin(2 * code @ bend) + 0.01 * at.uniform(len(code), high)
     net = at.network(high, width, 3, width, high)
-    return net, lambda: (net(x) - x).square().mean()
+    return net, lambda: (net(x) - x).square().mean(), None
 
 
-KINDS = (poisson, helmholtz, burgers, wave, regression, classification, convolution, autoencoder)
-# In the half to choose on, every other kind is in float64 and narrow.
-HALVES = {
-    "choose": [(kind, i % 2 == 0, i % 2 == 1, i) for i, kind in enumerate(KINDS)],
-    "held": [(kind, i % 2 == 1, i % 2 == 0, 20 + i) for i, kind in enumerate(KINDS)],
-}
+PINNS = (poisson, helmholtz, burgers, wave, allen_cahn, stokes)
+KINDS = (*PINNS, regression, classification, convolution, autoencoder)
+# The first seed of each half, and the kinds in their wider form; runs have seeds 100 apart.
+HALVES = {"choose": (0, KINDS[1::2]), "held": (20, KINDS[::2])}
 
 
 class Problem(NamedTuple):
+    kind: str
     name: str
-    make: Callable[[], tuple[nn.Module, Loss]]
+    seed: int
+    make: Callable[[], Made]
 
 
-def problems(half: str, device: str, small: bool, kinds: set[str] | None = None) -> list[Problem]:
-    found = []
-    for kind, double, wide, seed in HALVES[half]:
-        if kinds is None or kind.__name__ in kinds:
-            place = {"device": device, "dtype": torch.float64 if double else torch.float32}
-            at, dtype = Setting(seed, wide, small, place), "float64" if double else "float32"
-            name = f"{kind.__name__} {dtype}{' wide' if wide else ''}"
-            found.append(Problem(name, lambda kind=kind, at=at: kind(at)))
+def problems(given: argparse.Namespace) -> list[Problem]:
+    found, kinds = [], set(filter(None, given.problems.split(",")))
+    first, wide = HALVES[given.half]
+    for i, kind in enumerate(KINDS):
+        if kinds and kind.__name__ not in kinds:
+            continue
+        for precision, run in product(given.precision.split(","), range(given.seeds)):
+            place = {"device": given.device, "dtype": getattr(torch, precision)}
+            at = Setting(first + i + 100 * run, kind in wide, given.small, place)
+            name = f"{kind.__name__} {precision}{' wide' if at.wide else ''}"
+            found.append(Problem(kind.__name__, name, at.seed, lambda k=kind, at=at: k(at)))
     return found
 
 
@@ -264,6 +363,7 @@ class Meter:
     def __init__(self, net: nn.Module, loss: Loss, calls: int, device: str):
         self.net, self.loss, self.most, self.cuda = net, loss, calls, device == "cuda"
         self.values: list[torch.Tensor] = []
+        self.best, self.parameters = math.inf, [p.detach().clone() for p in net.parameters()]
         self.began: list[float] = []
         self.own: list[float] = []
 
@@ -279,17 +379,20 @@ class Meter:
         self.own.append(perf_counter() - begin)
         self.began.append(begin)
         self.values.append(loss.detach())
+        if len(self.values) > self.most // 2 and loss.item() < 0.9 * self.best:
+            self.best = loss.item()
+            torch._foreach_copy_(self.parameters, [p.detach() for p in self.net.parameters()])
         return loss
 
-    @property
-    def lowest(self) -> float:
-        found = [float(value) for value in self.values]
+    def lowest(self, calls: int) -> float:
+        found = [float(value) for value in self.values[:calls]]
         return min((value for value in found if math.isfinite(value)), default=math.nan)
 
     @property
     def seconds(self) -> float:
         """Per call, the closure's own included."""
-        return median(b - a for a, b in pairwise(self.began))
+        times = [b - a for a, b in pairwise(self.began)]
+        return median(times) if times else math.nan  # it has failed in its first call
 
     @property
     def compiling(self) -> float:
@@ -309,6 +412,12 @@ def run_torch(net: nn.Module, meter: Meter) -> None:
         optimizer.step(meter)
 
 
+def run_adam(net: nn.Module, meter: Meter) -> None:
+    optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
+    while True:
+        optimizer.step(meter)
+
+
 def run_momentous(method: Any) -> Callable[[nn.Module, Meter], None]:
     def run(net: nn.Module, meter: Meter) -> None:
         momentous.torch.minimize(net, meter, method, tol=0.0, max_iterations=None, trace=False)
@@ -316,52 +425,218 @@ def run_momentous(method: Any) -> Callable[[nn.Module, Meter], None]:
     return run
 
 
+def run_reference(net: nn.Module, meter: Meter) -> None:
+    """Dense SSBroyden as it is published, with a strong Wolfe search, after 50 pairs of BFGS; where
+    a search fails it begins anew."""
+    flat = FlatParameters([*net.named_parameters()])
+
+    def evaluate(x: torch.Tensor) -> tuple[float, torch.Tensor]:
+        flat.write(flat.tensor(x.to(dtype).cpu().numpy() if on_host else x.to(dtype)))
+        return meter().item(), torch.as_tensor(flat.gradient()).double()
+
+    on_host, dtype = next(net.parameters()).device.type == "cpu", next(net.parameters()).dtype
+    x = torch.as_tensor(flat.point()).double()
+    n, pairs = len(x), 0
+    f, g = evaluate(x)
+    H = torch.eye(n, dtype=torch.float64, device=x.device)
+    while True:
+        d = -(H @ g)
+        slope = float(g @ d)
+        if slope < 0.0:
+            first = min(1.0, 1.0 / float(g.abs().sum())) if pairs == 0 else 1.0
+            value, there, t, _ = _strong_wolfe(
+                lambda x, t, d: evaluate(x + t * d), x, first, d, f, g.clone(), slope
+            )
+        if slope >= 0.0 or t == 0.0:
+            if pairs == 0:
+                return
+            H, pairs = torch.eye(n, dtype=torch.float64, device=x.device), 0
+            continue
+        s, y, x = t * d, there - g, x + t * d
+        sy, yy = float(s @ y), float(y @ y)
+        if sy > 1e-10 * float(s.norm()) * math.sqrt(yy):
+            if pairs == 0:
+                H *= sy / yy
+            z = H @ y
+            zy = float(z @ y)
+            tau, phi = (1.0, 1.0) if pairs < 50 else _ssbroyden(n, -t * float(g @ s) / sy, zy / sy)
+            # (1/tau) (H - z z'/zy + phi v v') + s s'/sy, v = sqrt(zy) (s/sy - z/zy)
+            H.div_(tau).addr_(z, z, alpha=(phi - 1) / (tau * zy))
+            H.addr_(s, z, alpha=-phi / (tau * sy)).addr_(z, s, alpha=-phi / (tau * sy))
+            H.addr_(s, s, alpha=phi * zy / (tau * sy * sy) + 1 / sy)
+            pairs += 1
+        f, g = value, there
+
+
+def _ssbroyden(n: int, b: float, h: float) -> tuple[float, float]:
+    most, a = min(1.0, 1.0 / b), max(h * b - 1.0, 1e-12)
+    low = max(min(1.0, h * (1.0 - math.sqrt(a / (1.0 + a)))), 1e-10)
+    theta = max((low - 1.0) / a, min(1.0 / low, (1.0 - b) / b))
+    sigma = 1.0 + theta * a
+    width = abs(sigma) ** (1.0 / (1.0 - n))
+    tau = most * min(width, 1.0 / theta) if theta > 0 else min(most * width, sigma)
+    return max(tau, 1e-10), (1.0 - theta) / (1.0 + a * theta)
+
+
+BEFORE = momentous.Safeguarded(fast=momentous.LBFGS(memory=100))
+LIMITED = momentous.Safeguarded(fast=momentous.LBFGS(memory=300, scaling="self"))
 SOLVERS: dict[str, Callable[[nn.Module, Meter], None]] = {
-    BASELINE: run_torch,
     "auto": run_momentous("auto"),
+    "auto before": run_momentous(BEFORE),
+    "limited": run_momentous(LIMITED),
+    "reference": run_reference,
+    "torch LBFGS": run_torch,
+    "adam": run_adam,
     "lbfgs": run_momentous("lbfgs"),
+    "ssbroyden": run_momentous("ssbroyden"),
+    "ssbfgs": run_momentous(momentous.SelfScaledBroyden(update="ssbfgs")),
+    **{
+        f"plain {pairs}": run_momentous(
+            momentous.Safeguarded(fast=momentous.SelfScaledBroyden(plain_pairs=pairs))
+        )
+        for pairs in (0, 20, 100)
+    },
     "guard": run_momentous(momentous.UniversalHeavyBall(average_growth=1)),
 }
 
 
-def measure(problem: Problem, solver: str, calls: int, device: str) -> Meter:
-    net, loss = problem.make()
-    meter = Meter(net, loss, calls, device)
-    with suppress(_EnoughError):
-        SOLVERS[solver](net, meter)
-    return meter
+class Run(NamedTuple):
+    """One solver on one problem, as its file holds it."""
+
+    problem: str
+    seed: int
+    solver: str
+    parameters: int
+    losses: dict[str, float]  # the lowest within so many calls
+    error: float | None
+    milliseconds: float  # per call
+    closure: float  # the closure's own of them
+    compiling: float  # seconds
+    ended: str = ""  # why, where it has ended before
+
+
+def run_of(solver: str) -> Callable[[nn.Module, Meter], None]:
+    """``lbfgs 40`` has so many pairs."""
+    name, _, pairs = solver.rpartition(" ")
+    if name == "lbfgs" and pairs.isdigit():
+        return run_momentous(momentous.LBFGS(memory=int(pairs)))
+    return SOLVERS[solver]
+
+
+def measure(problem: Problem, solver: str, calls: int, device: str) -> Run:
+    net, loss, error = problem.make()
+    meter, ended = Meter(net, loss, calls, device), ""
+    try:
+        run_of(solver)(net, meter)
+        ended = f"after {len(meter.values)} calls"
+    except _EnoughError:
+        pass
+    except Exception as problem_seen:  # a solver that fails is a row, too
+        ended = f"{type(problem_seen).__name__}: {problem_seen}"[:200]
+    with torch.no_grad():
+        torch._foreach_copy_([*net.parameters()], meter.parameters)
+    losses = {str(mark): meter.lowest(mark) for mark in (*MARKS, calls) if mark <= calls}
+    return Run(
+        problem.name, problem.seed, solver, sum(p.numel() for p in net.parameters()), losses,
+        None if error is None else error(), 1e3 * meter.seconds,
+        1e3 * median(meter.own or [math.nan]), meter.compiling, ended,
+    )  # fmt: skip
+
+
+def file_of(given: argparse.Namespace, problem: Problem, solver: str) -> Path | None:
+    if not given.out:
+        return None
+    where = given.device + (" small" if given.small else "")
+    name = f"{where} {given.half} {problem.name} {problem.seed} {solver} {given.calls}.json"
+    return Path(given.out) / name.replace(" ", "-")
+
+
+def work(given: argparse.Namespace, part: int, end: float) -> list[Run]:
+    """The runs of one of the processes, as far as there is time for them."""
+    if given.threads:
+        torch.set_num_threads(given.threads)
+    runs = []
+    tasks = [*product(problems(given), filter(None, given.solvers.split(",")))]
+    for i, (problem, solver) in enumerate(tasks):
+        file = file_of(given, problem, solver)
+        if i % given.processes == part and monotonic() < end and not (file and file.exists()):
+            run = measure(problem, solver, given.calls, given.device)
+            runs.append(run)
+            if file is not None:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(json.dumps(run._asdict()))
+    return runs
 
 
 def compare(given: argparse.Namespace) -> None:
+    for pairs in filter(None, given.memory.split(",")):
+        given.solvers += f",lbfgs {pairs}"
+    end = monotonic() + 60 * given.minutes
+    if given.processes > 1:
+        with multiprocessing.get_context("spawn").Pool(given.processes) as pool:
+            parts = pool.starmap(work, [(given, i, end) for i in range(given.processes)])
+        runs = [run for part in parts for run in part]
+    else:
+        runs = work(given, 0, end)
+    made = {(run.problem, run.seed, run.solver): run for run in runs}
+    for problem, solver in product(problems(given), given.solvers.split(",")):
+        file = file_of(given, problem, solver)
+        if file is not None and file.exists():
+            run = Run(**json.loads(file.read_text()))
+            made[run.problem, run.seed, run.solver] = run
+    show(given, [*made.values()])
+
+
+def show(given: argparse.Namespace, runs: list[Run]) -> None:
     solvers = [name for name in given.solvers.split(",") if name]
-    for pairs in map(int, filter(None, given.memory.split(","))):
-        SOLVERS[f"lbfgs {pairs}"] = run_momentous(momentous.LBFGS(memory=pairs))
-        solvers.append(f"lbfgs {pairs}")
+    names = list(dict.fromkeys(run.problem for run in runs))
     print(f"| problem | parameters | closure, ms | {' | '.join(f'{s} | ms' for s in solvers)} |")
     print("| --- " * (3 + 2 * len(solvers)) + "|")
-    ratios: dict[str, list[tuple[float, float]]] = {solver: [] for solver in solvers}
-    kinds = set(given.problems.split(",")) if given.problems else None
-    for problem in problems(given.half, given.device, given.small, kinds):
-        size = sum(p.numel() for p in problem.make()[0].parameters())
-        meters = {solver: measure(problem, solver, given.calls, given.device) for solver in solvers}
-        own = median(time for meter in meters.values() for time in meter.own)
-        cells, base = [], meters.get(BASELINE)
-        for solver, meter in meters.items():
-            shown = f"{meter.lowest:.3g}"
-            if base is not None and meter is not base:
-                pair = meter.lowest / base.lowest, meter.seconds / base.seconds
-                ratios[solver].append(pair)
-                shown += f" ({pair[0]:.2f})"
-            late = f" + {meter.compiling:.1f} s" if meter.compiling else ""
-            cells.append(f"{shown} | {1e3 * meter.seconds:.2f}{late}")
-        print(f"| {problem.name} | {size:,} | {1e3 * own:.2f} | {' | '.join(cells)} |", flush=True)
-    for solver, pairs in ratios.items():
-        if pairs:
-            losses, times = zip(*pairs, strict=True)
-            print(
-                f"{solver}: loss against {BASELINE} {median(losses):.2f} in the median, "
-                f"{max(losses):.2f} at worst; time per call {median(times):.2f}, {max(times):.2f}"
-            )
+    means: dict[tuple[str, str], float] = {}
+    for name in names:
+        of = {s: [r for r in runs if (r.problem, r.solver) == (name, s)] for s in solvers}
+        cells = []
+        for solver, found in of.items():
+            losses = [run.losses[str(given.calls)] for run in found]
+            if not losses:
+                cells.append("- | -")
+                continue
+            means[name, solver] = mean(losses)
+            errors = [run.error for run in found if run.error is not None]
+            shown = f"{mean(losses):.2g}" + (f" (error {mean(errors):.1g})" if errors else "")
+            late = median(run.compiling for run in found)
+            time = f"{median(run.milliseconds for run in found):.2f}"
+            cells.append(f"{shown} | {time}" + (f" + {late:.1f} s" if late else ""))
+        every = [run for found in of.values() for run in found]
+        own = median(run.closure for run in every)
+        print(f"| {name} | {every[0].parameters:,} | {own:.2f} | {' | '.join(cells)} |")
+    pinns = tuple(kind.__name__ for kind in PINNS)
+    for solver, other in product(solvers, solvers):
+        for precision in given.precision.split(","):
+            for label, chosen in (
+                ("PINNs", [n for n in names if n.startswith(pinns)]),
+                ("others", [n for n in names if not n.startswith(pinns)]),
+            ):
+                ratios = [
+                    means[n, solver] / means[n, other]
+                    for n in chosen
+                    if precision in n and (n, solver) in means and (n, other) in means
+                ]
+                if ratios and solver != other and solvers.index(solver) == 0:
+                    near = sum(ratio <= 3 for ratio in ratios) / len(ratios)
+                    print(
+                        f"{precision} {label}: {solver} over {other} {geometric_mean(ratios):.2g} "
+                        f"in the geometric mean, {max(ratios):.2g} at worst; at most 3 on "
+                        f"{near:.0%} of {len(ratios)}"
+                    )
+    for run in runs:
+        if run.ended:
+            print(f"{run.problem} {run.seed}, {run.solver}: ended {run.ended}")
+
+
+def mean(numbers: Sequence[float]) -> float:
+    """The geometric mean; NaN where there is one."""
+    return math.exp(sum(math.log(max(a, 1e-300)) for a in numbers) / len(numbers))
 
 
 class CountedPasses:
@@ -416,18 +691,21 @@ class Operations(TorchDispatchMode):
 def as_on_a_gpu(counts: Counter[str]) -> Iterator[None]:
     """Parameters in the memory of the host are handled like those of a GPU."""
     fused, begin = passes.device_passes, FlatParameters.__init__
+    library, room = dense.array_name, dense.device_memory
 
     def on_device(self: FlatParameters, named: Any) -> None:
         begin(self, named)
         self._staged = None
 
     passes.device_passes = lambda like: CountedPasses(counts)
+    dense.array_name, dense.device_memory = lambda space: "torch", lambda space: math.inf
     FlatParameters.__init__ = on_device  # type: ignore[method-assign]
     try:
         with Operations(counts):
             yield
     finally:
         passes.device_passes, FlatParameters.__init__ = fused, begin  # type: ignore[method-assign]
+        dense.array_name, dense.device_memory = library, room
 
 
 def count(solver: str, calls: int = 200, first: int = 100) -> dict[str, float]:
@@ -435,7 +713,7 @@ def count(solver: str, calls: int = 200, first: int = 100) -> dict[str, float]:
     there are to compile."""
     counts: Counter[str] = Counter()
     marks: list[Counter[str]] = []
-    net, loss = wave(Setting(0, False, True, {"device": "cpu", "dtype": torch.float64}))
+    net, loss, _ = wave(Setting(0, False, True, {"device": "cpu", "dtype": torch.float64}))
 
     class Marked(Meter):
         def __call__(self) -> torch.Tensor:
@@ -465,16 +743,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--half", choices=[*HALVES], default="held")
     parser.add_argument("--problems", help="kinds, separated by commas", default="")
-    parser.add_argument("--solvers", default=f"{BASELINE},auto,lbfgs")
-    parser.add_argument("--calls", type=int, default=1000)
+    parser.add_argument("--precision", default="float64,float32")
+    parser.add_argument("--solvers", default="auto,auto before,limited,reference,torch LBFGS")
+    parser.add_argument("--calls", type=int, default=1500)
+    parser.add_argument("--seeds", type=int, default=3, help="runs of each problem")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--memory", help="pairs, separated by commas", default="")
+    parser.add_argument("--out", help="folder of the runs", default="")
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=math.inf, help="begin no run after that")
     parser.add_argument("--syncs", action="store_true")
     parser.add_argument("--threads", type=int, default=0)
     given = parser.parse_args()
-    if given.threads:
-        torch.set_num_threads(given.threads)
     if given.syncs:
         count_all([*SOLVERS])
     else:

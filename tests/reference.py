@@ -337,3 +337,25 @@ def _epoch_of(memory):
         )
     p = memory.parameters
     return Epoch(x0, p.step_size, p.theta, p.radius, p.epoch_length)
+
+
+# --- self-scaled quasi-Newton updates -------------------------------------------------------------
+
+
+def self_scaled_update(H, s, y, update, scales=True):
+    """H+ as Al-Baali, Spedicato and Maggioni (2014) print it, with whole matrices."""
+    n, sy, z, B = len(s), s @ y, H @ y, np.linalg.inv(H)
+    b, h, tau, phi = s @ B @ s / sy, y @ z / sy, 1.0, 1.0
+    if scales and update != "bfgs":
+        tau = min(1.0, 1 / b)
+    if scales and update == "ssbroyden":
+        a = h * b - 1
+        c = math.sqrt(a / (1 + a))
+        lower = min(1.0, h * (1 - c))
+        theta = max((lower - 1) / a, min(1 / lower, (1 - b) / b))
+        sigma = 1 + theta * a
+        root = abs(sigma) ** (1 / (1 - n))
+        tau = tau * min(root, 1 / theta) if theta > 0 else min(tau * root, sigma)
+        phi = (1 - theta) / (1 + a * theta)
+    v = math.sqrt(y @ z) * (s / sy - z / (y @ z))
+    return (H - np.outer(z, z) / (y @ z) + phi * np.outer(v, v)) / tau + np.outer(s, s) / sy

@@ -335,7 +335,7 @@ SCIKIT_LEARN = {
     "n_jobs=": (lambda: estimator(n_jobs=2), "called threads here"),
     "alpha=": (lambda: estimator(alpha=2), "called ridge here"),
     "predict before fit": (lambda: estimator().predict([[0, 0]]), "not fitted yet. Call 'fit'"),
-    "fit(X) of a matrix": (lambda: estimator().fit(np.ones((4, 3))), "one value for each pair"),
+    "fit(X) of a matrix": (lambda: estimator().fit(np.ones((4, 3))), r"pass X\[:, :2\]"),
     "sample_weight=": (
         lambda: estimator().fit(*ratings(), sample_weight=-ratings()[1]), "leave out pairs",
     ),

@@ -150,6 +150,11 @@ def test_it_is_an_array_too():
     for name, (ours, numpys) in made.items():
         assert np.allclose(ours, numpys), name
         assert type(ours) is type(numpys), name
+    assert np.allclose(np.asarray(H.T), dense)
+    assert np.allclose(list(H), dense)
+    more = H
+    more += np.eye(3)  # another array
+    assert np.allclose(more, dense + np.eye(3))
     H.todense()[0, 0] = H[0][0] = 7.0  # copies
     assert H[0, 0] == dense[0, 0]
 

@@ -7,7 +7,7 @@ from typing import Any
 import array_api_compat
 import numpy as np
 
-TAKE_BOUNDS = ("auto", "lbfgs", "gd", "ada-ragd", "ada-rhb")
+TAKE_BOUNDS = ("auto", "lbfgs", "ssbroyden", "gd", "ada-ragd", "ada-rhb")
 
 
 @dataclass

@@ -49,6 +49,27 @@ def test_no_point_of_a_set_narrower_than_the_tolerance_is_a_solution_for_that(na
     assert certify(fun, result.x, jac=True, **given).verdict is Verdict.SECOND_ORDER
 
 
+@pytest.mark.parametrize("jac", ["2-point", "3-point"])
+@pytest.mark.parametrize("width", [1e-6, 1e-12])
+@pytest.mark.parametrize("single", [False, True])
+def test_differences_fit_into_narrow_bounds(jac, width, single):
+    def fun(x):
+        value = 2.0 * (x[0] / width - 0.5) ** 2
+        return np.float32(value) if single else value
+
+    result = minimize(fun, np.array([width / 100]), jac=jac, bounds=[(0.0, width)])
+    assert result.x[0] == pytest.approx(width / 2, rel=1e-3), result.message
+
+
+def test_noise_of_differences_longer_than_the_way_to_a_bound_is_no_success():
+    def fun(x):  # in a simple set, of which steps of differences know nothing
+        return 1e3 + 2.0 * (x[0] * 1e12 - 0.5) ** 2
+
+    given = {"jac": "2-point", "penalty": Simplex(1e-12)}
+    result = minimize(lambda x: fun(x), np.array([1e-14, 0.99e-12]), **given)
+    assert not result.success or result.fun == pytest.approx(1e3), result.message
+
+
 def test_a_batch_and_a_compiled_run_go_on_too():
     given, fun, start, solution = SETS["bounds"]
     many = minimize_many(fun, np.array([start, start]), jac=True, vectorized=False, **given)

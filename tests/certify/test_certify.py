@@ -732,3 +732,18 @@ def test_every_argument_is_documented():
         assert f"\n{name} : " in inspect.getdoc(module.certify), name
     for name in Certificate.__dataclass_fields__:
         assert name in Certificate.__doc__, name
+
+
+@pytest.mark.parametrize("d", [2, 1200])
+def test_a_hessian_beyond_the_numbers_of_its_precision_is_refused(d):
+    def fun(x):
+        return np.float32(0.0), x * np.float32(1e38) * np.float32(100)
+
+    with pytest.raises(ValueError, match="beyond the numbers of float32; scale fun"):
+        certify(fun, np.zeros(d, np.float32), jac=True)
+
+
+def test_without_tau_nothing_is_said_of_a_larger_one():
+    found = certify(lambda x: (float(x[0] ** 4), 4 * x**3), np.zeros(1), jac=True)
+    assert found.verdict is Verdict.FIRST_ORDER
+    assert "tau" not in found.message

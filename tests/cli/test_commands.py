@@ -31,8 +31,8 @@ def test_demo_runs_eleven_methods_on_both_problems_and_writes_the_page(tmp_path:
         assert (here / "figures" / f"demo-{problem}.pdf").read_bytes().startswith(b"%PDF")
     text = " ".join(done.stdout.split())
     assert f"The report is {Path('here') / 'index.html'}." in text
-    assert "0 seen, 0 not seen and 18 cannot be told. The page has each with its reason." in text
-    assert page.count("Why it cannot be told: ") == 18
+    assert "0 seen, 0 not seen and 20 cannot be told. The page has each with its reason." in text
+    assert page.count("Why it cannot be told: ") == 20
     assert "Look at gradient descent and Ada-RHB-NC" in text
     assert "after 10 iterations" in text
     assert len(list((here / "runs").glob("*--paper--*.parquet"))) >= 18

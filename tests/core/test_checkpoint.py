@@ -29,6 +29,7 @@ from momentous import (
     iterate,
     minimize,
 )
+from momentous.core import checkpoint as checkpoint_file
 from momentous.core.blocks import BLOCK, ROW
 from momentous.core.oracle import Sample
 from momentous.core.record import record
@@ -221,6 +222,27 @@ def test_saves_come_every_so_many_seconds(path, saves):
     saves.clear()
     run(METHODS[0], max_iterations=6, checkpoint=Checkpoint(path, every_seconds=1e6))
     assert set(saves) == {6}
+
+
+def test_a_large_file_is_announced_and_saved_for_a_twentieth_of_the_time(path, monkeypatch, caplog):
+    clock, write = [0.0], checkpoint_file.write_archive
+
+    def slowly(*given, **options):
+        clock[0] += 10.0
+        write(*given, **options)
+
+    monkeypatch.setattr(Checkpoint, "_now", lambda self: clock[0])
+    monkeypatch.setattr(checkpoint_file, "write_archive", slowly)
+    monkeypatch.setattr(checkpoint_file, "LARGE_BYTES", 10)
+    with caplog.at_level("INFO", logger="momentous"):
+        file = Checkpoint(path, every_seconds=1.0)
+        run(METHODS[0], max_iterations=3, checkpoint=file)
+    assert "takes" in caplog.text
+    assert "MB" in caplog.text
+    clock[0] += 189.0
+    assert not file.is_due(4)
+    clock[0] += 1.0
+    assert file.is_due(4)
 
 
 def test_a_path_alone_is_enough(path):

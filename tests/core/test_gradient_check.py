@@ -5,6 +5,7 @@ import pytest
 import scipy.optimize
 
 from momentous import Status, iterate, minimize
+from momentous.core.box import HostBox
 from momentous.core.gradient_check import find_kink
 from momentous.core.oracle import Oracle
 from momentous.core.sources import function_source
@@ -135,6 +136,17 @@ def test_low_precision_and_values_that_are_rounded_are_not_accused(dtype):
     minimize(value, x0, jac=lambda x: cosines(x)[1], check_gradient=True, max_iterations=1)
 
 
+def test_steps_that_leap_over_waves_accuse_nobody_in_single_precision():
+    def fun(x):
+        z = x.astype(float) * 1e3
+        return np.float32(np.sin(3 * z).sum()), (3e3 * np.cos(3 * z)).astype(np.float32)
+
+    draw = np.random.default_rng(0)
+    for _ in range(20):
+        x0 = (1e-3 * (0.3 + draw.random(3))).astype(np.float32)
+        minimize(fun, x0, jac=True, check_gradient=True, max_iterations=0)
+
+
 def test_the_error_names_the_coordinate_and_the_numbers():
     def both(x):
         return float(np.sum(x**2)), 2 * x * np.where(np.arange(6).reshape(2, 3) == 4, 3.0, 1.0)
@@ -249,6 +261,19 @@ def steep(x):
     z = x - 1e4
     scale = np.array([1e8, 1e4, 1.0])
     return 0.5 * float(z @ (scale * z)), scale * z
+
+
+def test_rounding_beside_a_large_multiplier_is_no_kink():
+    """Half of the projected gradient, which is small, is less than what moves the other entry."""
+
+    def fun(x):
+        return 1e16 * x[0] + x[1] ** 2 / 2, np.array([1e16 + 4 * np.sign(x[1] - 1.0), x[1]])
+
+    space = Space(np.array([0.0, 1.0]))
+    space.box = HostBox(np.array([0.0, -9.0]), np.array([9.0, 9.0]))
+    oracle = Oracle(function_source(fun, True, (), space))
+    ends = [oracle.evaluate_anew(np.array([0.0, 1.0 + side])) for side in (-1e-12, 1e-12)]
+    assert find_kink(oracle, *ends) is None
 
 
 def test_a_steep_gradient_is_no_kink():

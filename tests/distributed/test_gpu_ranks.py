@@ -26,6 +26,6 @@ def test_tensors_on_a_gpu_take_the_path_of_one_process(size, tmp_path):
             for other in (first + 1, first + 2):
                 assert found["funs"][other] == pytest.approx(found["funs"][first], rel=1e-8)
                 assert found["paths"][other] == found["paths"][first]
-        assert found["sent"] == [8 * (150 + 1), 1]
+        assert found["sent"] == [8 * (150 + 2), 1]
         named = "ZeroDivisionError: no such number"
         assert found["failure"] in (named, f"RankError: rank {size - 1} failed: {named}")

@@ -51,8 +51,12 @@ def same(found, expected, rel=1e-10):
 # --- the same result ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("name", [name for name in REGISTRY if REGISTRY[name].takes_bounds])
+RUNS = [(name, layout) for name in REGISTRY for layout in LAYOUTS if cases.takes(name, layout)]
+
+
+@pytest.mark.parametrize(
+    ("name", "layout"), [(name, layout) for name, layout in RUNS if REGISTRY[name].takes_bounds]
+)
 def test_bounds_hold_on_any_number_of_ranks(by_mpi, alone, name, layout):
     key = f"{name} {layout} bounds"
     for count in (2, 3, 4):
@@ -63,8 +67,7 @@ def test_bounds_hold_on_any_number_of_ranks(by_mpi, alone, name, layout):
         same(on_ranks[0], alone[key])
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("name", REGISTRY)
+@pytest.mark.parametrize(("name", "layout"), RUNS)
 def test_a_method_takes_the_same_path_on_any_number_of_ranks(by_mpi, alone, name, layout):
     for count in (2, 3, 4):
         on_ranks = [each[f"methods {count}"][f"{name} {layout}"] for each in by_mpi[:count]]

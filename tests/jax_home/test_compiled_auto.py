@@ -7,12 +7,13 @@ import pytest
 
 import momentous
 from momentous import Safeguarded, Status, UniversalHeavyBall
+from momentous.methods.classical.projected_gradient import ProjectedGradient
 
 jax = pytest.importorskip("jax")
 
 import jax.numpy as jnp  # noqa: E402
 
-from momentous.jax import solve  # noqa: E402
+from momentous.jax import compiled, solve  # noqa: E402
 
 DRAWN = np.random.default_rng(3)
 ROWS, TARGETS = DRAWN.standard_normal((30, 8)), DRAWN.standard_normal(30)
@@ -136,6 +137,19 @@ def test_the_classical_methods_take_the_evaluations_of_minimize(name):
     assert Status(int(found.status)) is there.status is Status.CONVERGED
     assert float(found.fun) == pytest.approx(there.fun, rel=1e-6)
     assert abs(int(found.nfev) - there.nfev) <= 5 + 0.1 * there.nfev
+
+
+def test_the_guard_is_compiled_where_it_is_needed(monkeypatch):
+    resumed, resume = [], compiled._resume
+    monkeypatch.setattr(compiled, "_resume", lambda *given: resumed.append(1) or resume(*given))
+    method = Safeguarded(momentous.GradientDescent(), ProjectedGradient(), 2)
+    with jax.enable_x64(True):
+        for tol, times in ((30.0, 0), (0.1, 1)):
+            found = solve(wood, START, method=method, tol=tol)
+            host = momentous.minimize(wood, jnp.asarray(START), method=method, tol=tol)
+            assert len(resumed) == times
+            assert (found.nit, found.njev, found.restarts) == (host.nit, host.njev, host.restarts)
+            np.testing.assert_allclose(found.x, host.x, rtol=1e-9)
 
 
 def test_an_end_that_is_no_success_returns_the_lowest_point():

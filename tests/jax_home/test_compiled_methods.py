@@ -94,6 +94,8 @@ CASES = {
     "universal-hb": (home.UniversalHeavyBall, {}, STEPS),
     "lbfgs": (home.LBFGS, {}, STEPS),
     "lbfgs, pairs": (home.LBFGS, {"memory": 3}, STEPS),
+    "lbfgs, self": (home.LBFGS, {"memory": 3, "scaling": "self"}, STEPS),
+    "ssbroyden": (home.SelfScaledBroyden, {"plain_pairs": 3}, STEPS),
 }
 # The functions of Optimistix's own tests, and which of them a method does not solve in so many
 # evaluations: with one step size for all of them it is too short for some.

@@ -72,6 +72,27 @@ def test_one_array_stays_as_it_is():
     assert found.x.shape == (2, 3)
 
 
+def test_vectors_of_a_run_on_a_cpu_are_numpys_and_the_user_sees_those_of_jax():
+    with jax.enable_x64(True):
+        start = jnp.linspace(-1.0, 1.0, 12)
+        fun = jax.jit(lambda x: jnp.sum(100.0 * (x[1:] - x[:-1] ** 2) ** 2 + (1.0 - x[:-1]) ** 2))
+        pair = jax.jit(jax.value_and_grad(fun))
+        by_hand = momentous.minimize(
+            lambda x: (float(pair(x)[0]), np.asarray(pair(x)[1])), np.asarray(start), jac=True
+        )
+        seen = []
+        run = iterate(fun, start, callback=lambda xk: seen.append(xk))
+        found = run.finish()
+        assert run._run.oracle.space.library is np.ndarray
+        assert found.njev == by_hand.njev
+        np.testing.assert_array_equal(found.x, by_hand.x)
+        assert all(isinstance(x, jax.Array) for x in (found.x, found.jac, *seen))
+        # A term of the user's own may be written for JAX.
+        run = iterate(fun, start, penalty=momentous.L1(0.1))
+        assert isinstance(run.result.x, run._run.oracle.space.library)
+        assert run._run.oracle.space.library is not np.ndarray
+
+
 def test_steps_and_callbacks_show_trees():
     seen = []
     run = iterate(loss, START, callback=lambda xk: seen.append(xk["b"]))

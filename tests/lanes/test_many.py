@@ -92,7 +92,10 @@ def test_exact_lanes_have_the_bits_of_single_runs(fun: Any, method: str) -> None
     require_single_runs(fun, X, minimize_many(fun, X, jac=True, exact=True, **options), **options)
 
 
-@pytest.mark.parametrize("name", [name for name in rules() if name not in ("safeguarded", "lbfgs")])
+QUASI_NEWTON = ("safeguarded", "lbfgs", "ssbroyden")
+
+
+@pytest.mark.parametrize("name", [name for name in rules() if name not in QUASI_NEWTON])
 def test_lanes_of_momentum_methods_have_the_bits_of_single_runs(name: str) -> None:
     X, options = starts(5), {"method": name, "tol": 1e-3, "max_iterations": 500}
     options |= OPTIONS.get(name, {})
@@ -100,7 +103,7 @@ def test_lanes_of_momentum_methods_have_the_bits_of_single_runs(name: str) -> No
 
 
 @pytest.mark.parametrize(("d", "tol"), [(4, 1e-6), (140, 1e-1)], ids=["matrix", "window"])
-@pytest.mark.parametrize("method", ["auto", "lbfgs"])
+@pytest.mark.parametrize("method", ["auto", "lbfgs", "ssbroyden"])
 def test_fast_lanes_differ_by_rounding(method: str, d: int, tol: float) -> None:
     X = starts(4, d)
     options = {"jac": True, "method": method, "tol": tol}
@@ -196,7 +199,21 @@ def test_ways_to_the_gradient(jac: str) -> None:
     result = minimize_many(fun, np.ones((5, 3)), (a,), tol=1e-4, **given)
     np.testing.assert_allclose(result.x, a[:, None] * np.ones(3), atol=1e-4)
     values = {"2-point": 4, "3-point": 7}.get(jac, 1)
-    np.testing.assert_array_equal(result.nfev, values * result.njev)
+    more = result.nfev - values * result.njev  # where steps of differences did not fit
+    assert not more.any() if values == 1 else (more >= 0).all()
+
+
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("rounds", [np.float32, lambda values: np.round(values, 6)])
+def test_values_that_are_rounded_are_no_minima_where_runs_begin(rounds: Any, exact: bool) -> None:
+    """Over the usual steps of double precision they do not change."""
+
+    def fun(X: np.ndarray) -> np.ndarray:
+        return rounds((X[:, 0] - 1) ** 2 + 10 * (X[:, 1] + 2) ** 2)
+
+    result = minimize_many(fun, np.zeros((3, 2)), jac="3-point", exact=exact)
+    assert result.x == pytest.approx(np.tile([1.0, -2.0], (3, 1)), abs=1e-3)
+    assert not any("norm 0 " in message for message in result.message)
 
 
 def test_without_a_gradient_numpy_warns() -> None:

@@ -212,8 +212,8 @@ def test_the_memory_is_bounded(memory):
 
 
 def test_the_default_memory_depends_on_the_dimension_alone():
-    sizes = (129, 500, 501, 50_000, 50_001, 10**9)
-    assert [default_memory(size) for size in sizes] == [40, 40, 20, 20, 10, 10]
+    sizes = (129, 1000, 2000, 50_000, 50_001, 10**9)
+    assert [default_memory(size) for size in sizes] == [200, 200, 100, 20, 10, 10]
     kinds = {}
     for size in (128, 129, 1 << 17, (1 << 17) + 1):
         m = Host.of(Space(np.empty(size)))
@@ -299,13 +299,13 @@ def test_where_gradients_are_costly_the_memory_is_as_long_as_fits():
     def pairs(dimension, itemsize=8):
         return LBFGS().for_costly_gradients(dimension, itemsize * dimension).memory
 
-    assert [pairs(size) for size in (128, 129, 12_737, 300_000)] == [None, 100, 100, 100]
+    assert [pairs(size) for size in (128, 129, 12_737, 300_000)] == [None, 200, 100, 100]
     assert pairs(10**6) == 67  # 1 GiB
     assert pairs(10**6, itemsize=4) == 100
     assert pairs(10**9) == default_memory(10**9)
     assert LBFGS(memory=7).for_costly_gradients(1000, 8000) == LBFGS(memory=7)
     found = momentous.Safeguarded().for_costly_gradients(1000, 8000)
-    assert found == momentous.Safeguarded(fast=LBFGS(memory=100))
+    assert found == momentous.Safeguarded(fast=LBFGS(memory=200))  # no matrix is wanted
     assert momentous.AdaRHB().for_costly_gradients(1000, 8000) == momentous.AdaRHB()
 
 

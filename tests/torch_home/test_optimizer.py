@@ -22,6 +22,7 @@ WANTED = torch.sin(INPUT.sum(1, keepdim=True))
 METHODS = {
     "auto": {},
     "lbfgs": {},
+    "ssbroyden": {"plain_pairs": 3},
     "ada-ragd": {},
     "ada-rhb": {},
     "universal-hb": {},
@@ -490,7 +491,7 @@ def test_a_run_is_resumed_by_its_own_method_where_none_is_given(tmp_path):
 @pytest.mark.parametrize(
     "method", [None, "auto", momentous.Safeguarded()], ids=("none", "name", "instance")
 )
-def test_a_network_has_a_long_memory_that_a_resumed_run_keeps(method):
+def test_a_network_has_a_self_scaled_matrix_that_a_resumed_run_keeps(method):
     def part():
         torch.manual_seed(0)
         layers = torch.nn.Linear(3, 40), torch.nn.Tanh(), torch.nn.Linear(40, 1)
@@ -506,7 +507,27 @@ def test_a_network_has_a_long_memory_that_a_resumed_run_keeps(method):
     again.load_state_dict(net.state_dict())
     resumed.step(loss)
     resumed.stop()
-    assert resumed.result.method == momentous.Safeguarded(fast=momentous.LBFGS(memory=100))
+    assert resumed.result.method == momentous.Safeguarded(fast=momentous.SelfScaledBroyden())
+
+
+@pytest.mark.parametrize(
+    "given", [{"bounds": {"0.weight": (-1, 1)}}, {"penalty": momentous.L1(0.1)}]
+)
+def test_with_bounds_or_a_term_there_is_no_self_scaled_matrix(given):
+    net = torch.nn.Sequential(torch.nn.Linear(3, 40), torch.nn.Linear(40, 1)).double()
+    result = momentous.torch.minimize(
+        net, lambda: torch.nn.functional.mse_loss(net(INPUT), WANTED), max_iterations=1, **given
+    )
+    assert result.method.fast == momentous.LBFGS(memory=100)
+
+
+def test_in_single_precision_the_double_one_is_advised_once(caplog):
+    momentous.torch.optimizer._advise_double_precision.cache_clear()
+    with caplog.at_level("INFO", logger="momentous"):
+        for dtype in (torch.float64, torch.float32, torch.float32):
+            net = network(dtype)
+            momentous.torch.minimize(net, lambda net=net, d=dtype: net(INPUT.to(d)).square().mean())
+    assert caplog.text.count("train in float64") == 1
 
 
 def test_a_state_without_its_parameters_begins_anew_with_a_warning():

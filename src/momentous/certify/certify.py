@@ -555,7 +555,8 @@ def _examine(
         return Verdict.FIRST_ORDER, words, numbers
     limit = f"-tau = {at_least(-tau)}"
     if error > max(tau, abs(t)) / 4.0:
-        words = f"{words}, which must be below tau/4 to compare with {limit}; {hessian.remedy}"
+        words = f"{words}, which must be below tau/4 to compare with {limit}; {hessian.remedy}, or "
+        words += "accept a larger tau"
         return Verdict.NOT_CERTIFIABLE, words, numbers
     if is_saddle:
         words = f"x is a saddle or a maximum: {words}, below -tau = {at_most(-tau)}; {down}"

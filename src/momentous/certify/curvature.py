@@ -153,7 +153,14 @@ class Hessian:
         ahead = self.oracle.gradient(x + h * move)
         if not (behind.has_finite_gradient and ahead.has_finite_gradient):
             return None
-        return self.scaled((ahead.gradient - before) * ((1.0 if self.forward else 0.5) / h))
+        with np.errstate(over="ignore"):
+            product = (ahead.gradient - before) * ((1.0 if self.forward else 0.5) / h)
+        if not math.isfinite(self.space.norm(product)):
+            raise ValueError(
+                f"the Hessian at x is beyond the numbers of {self.space.describe()['dtype']}; "
+                "scale fun or its variables, or pass x in higher precision"
+            )
+        return self.scaled(product)
 
     @property
     def shorter_steps(self) -> list[float]:
@@ -304,8 +311,8 @@ class Hessian:
     @property
     def remedy(self) -> str:
         if self.hessp is not None:
-            return "check that hessp is symmetric, <a, H b> = <b, H a>, or accept a larger tau"
-        return f"pass hessp=, a step= other than {self.step:.2g}, more precise x, or a larger tau"
+            return "check that hessp is symmetric, <a, H b> = <b, H a>"
+        return f"pass hessp=, a step= other than {self.step:.2g}, or more precise x"
 
 
 def _where_moved(xp: Unchecked, x: Array, v: Array) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from momentous.core.machine import Ask, BoxMachine, Numbers, R, Rule, Sample, Sums, Vectors
@@ -35,6 +35,11 @@ class ArrayMachine(BoxMachine):
     def column(self, weight: Number) -> Number:
         """A number to be multiplied by the entries of a vector."""
         raise NotImplementedError
+
+    def usually(
+        self, record: R, condition: Number, usual: Callable[[], R], otherwise: Callable[[], R]
+    ) -> R:
+        return self.case(record, (condition, usual), otherwise=otherwise)
 
     def switch(
         self, record: R, index: int, functions: Sequence[FunctionTo[R]], *given: object

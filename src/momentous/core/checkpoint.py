@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import enum
 import json
+import logging
 import math
 import os
 import re
@@ -37,6 +38,10 @@ from momentous.io.types import AnyArray, JsonObject, Unchecked
 KIND, VERSION = "checkpoint", 8
 SHARD = "checkpoint shard"
 SEAL = "checksum"  # files of 0.1.0 have none
+LOGGER = logging.getLogger("momentous")
+# A file of so many bytes is announced, and saving it takes at most such a share of a run: the
+# matrix of a self-scaled method may have gigabytes.
+LARGE_BYTES, MOST_SAVING = 10e6, 0.05
 
 # What malformed numbers end in where nothing has looked at them before.
 MALFORMED = (
@@ -69,7 +74,8 @@ class Checkpoint:
     path : str or path
         The file.  A file there that is not a checkpoint is never overwritten.
     every_seconds : float or None
-        Save when so many seconds have passed since the last time.
+        Save when so many seconds have passed since the last time; a file of more than 10 MB not so
+        often that it would take over 5 % of the run.
     every_iterations : int or None
         Save whenever the iteration number is a multiple of this.
     """
@@ -79,6 +85,7 @@ class Checkpoint:
     every_iterations: int | None = None
 
     is_file: ClassVar[bool] = True
+    _cost = 0.0  # of the last save in seconds, if the file is large
 
     def __post_init__(self) -> None:
         self.path = path_of_file(self.path, "checkpoint")
@@ -101,7 +108,10 @@ class Checkpoint:
         """Has enough happened since the last save?"""
         if self.every_iterations is not None and nit % self.every_iterations == 0:
             return True
-        return self.every_seconds is not None and self._now() - self._saved_at >= self.every_seconds
+        if self.every_seconds is None:
+            return False
+        pause = max(self.every_seconds, self._cost * (1 / MOST_SAVING - 1))
+        return self._now() - self._saved_at >= pause
 
     def _now(self) -> float:
         return time.monotonic()
@@ -112,9 +122,15 @@ class Checkpoint:
 
     def save(self, state: RunState) -> None:
         """Write the file so that it is either the old one or the new one, never a part."""
-        self.mark_saved()
-        write_archive(self.path, KIND, VERSION, *pack_state(state), keep_previous=True)
+        began = self._now()
+        tree, arrays = pack_state(state)
+        size = sum(array.nbytes for array in arrays.values())
+        if size >= LARGE_BYTES and not self._cost:
+            LOGGER.info("the checkpoint %s takes %.3g MB", self.path, size / 1e6)
+        write_archive(self.path, KIND, VERSION, tree, arrays, keep_previous=True)
         remove_old_shards(Path(self.path))
+        self._cost = self._now() - began if size >= LARGE_BYTES else 0.0
+        self.mark_saved()
 
     def save_shard(self, state: RunState, token: int, rank: int) -> None:
         """Write the part of the points that this rank has."""
@@ -178,7 +194,7 @@ class RunState:
 
     def require_same_method(self, described: JsonObject) -> None:
         """Is the method, as `Method.description` describes it, the one of this checkpoint?"""
-        if self.method == described:
+        if _without_absent(self.method) == _without_absent(described):
             return
         stored, given = self.method["parameters"], described["parameters"]
         names = [name for name in (*given, *stored) if stored.get(name) != given.get(name)]
@@ -551,6 +567,12 @@ class Unpacker:
                 array = space.from_numpy(array.reshape(space.shape))
             self._made[index] = array
         return self._made[index]
+
+
+def _without_absent(described: JsonObject) -> JsonObject:
+    """A description without parameters that are None, which files of older versions do not have."""
+    parts = {name: part for name, part in described.items() if part is not None}
+    return {n: _without_absent(p) if isinstance(p, dict) else p for n, p in parts.items()}
 
 
 def _require(holds: bool, what: str) -> None:

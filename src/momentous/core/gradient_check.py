@@ -157,6 +157,7 @@ class _Slopes:
             if shorter.is_flat:
                 break
             if not shorter.tells(small):
+                wrong = wrong and abs(shorter.slope - before) <= most / 2  # the longer ones leap
                 continue
             if shorter.agrees(claimed, terms, rounding):
                 return False
@@ -312,7 +313,8 @@ def find_kink(oracle: Oracle, a: Sample, b: Sample) -> Ending | None:
         return apart(a.gradient, b.gradient)
 
     def half_of_size() -> float:
-        return max(a.grad_norm, b.grad_norm) / 2
+        # Not of the projected one: beside a large multiplier its rounding would be a jump.
+        return max(space.norm(a.gradient), space.norm(b.gradient)) / 2
 
     length, unit = apart(a.point, b.point), space.rounding * space.norm(b.point)
     near = 0.0 < length <= FARTHEST_UNITS * unit < math.inf
@@ -329,12 +331,13 @@ def find_kink(oracle: Oracle, a: Sample, b: Sample) -> Ending | None:
     if not jump(a, b) >= least:
         return None
     length, size = apart(a.point, b.point), jump(a, b)
+    norms = space.norm(a.gradient), space.norm(b.gradient)
     oracle.advice = ""  # the gradient is right on both sides
     words = oracle.words or Words()
     return Ending(
         Status.NO_PROGRESS,
         f"{words.function} is not smooth where the run has come to: its gradient jumps from a norm "
-        f"of {a.grad_norm:.3g} to {b.grad_norm:.3g}, by {size:.3g}, over a distance of "
+        f"of {norms[0]:.3g} to {norms[1]:.3g}, by {size:.3g}, over a distance of "
         f"{length:.2g}; if that is an absolute value, a norm or a bound, take it out of the "
         "function and pass it as penalty=L1(...) (GroupL2, Box, ... or a prox of your own) or "
         "bounds=; otherwise smooth it",

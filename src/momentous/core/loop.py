@@ -380,7 +380,9 @@ class Run(Iterator[IntermediateResult]):
             return
         self._looks_left -= 1
         note = note_if_random(oracle, sample, progress.start_fun)
-        if note is None and oracle.words is not None and oracle.words.suspect:
+        suspect = oracle.words is not None and oracle.words.suspect
+        # With a simple term values have a part that the gradient has not.
+        if note is None and suspect and oracle.space.penalty is None:
             note = note_if_wrong(oracle, sample)
         if note is not None:
             self._looks_left, oracle.advice = 0, note
@@ -443,10 +445,10 @@ class Run(Iterator[IntermediateResult]):
         Values that cancel are noisier than their size tells.  If they have stayed level, the
         gradient need not be within the noise but near it."""
         source, sample = self.oracle.source, report.sample
-        if not source.by_differences or sample.point is None:
+        if not source.by_differences or sample.gradient is None:
             return 0.0
-        noise = source.gradient_noise(sample.point, report.noise)
-        return CANCELLATION * noise if level else noise
+        noise = CANCELLATION * report.noise if level else report.noise
+        return source.gradient_noise(sample.point, sample.gradient, noise)
 
     def _commit(self, memory: Unchecked, report: Report, shown: float, started: float) -> None:
         """Write down what the report says: progress, best point, trace, and whether it ends."""

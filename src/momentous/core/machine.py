@@ -81,6 +81,12 @@ class Machine(Arithmetic, Records, Protocol):
         """What the first branch makes of the record whose condition holds; without one, what
         ``otherwise`` makes, or the record as it is."""
 
+    def usually(
+        self, record: R, condition: bool, usual: Callable[[], R], otherwise: Callable[[], R]
+    ) -> R:
+        """What ``usual`` makes of the record where the condition holds, as it does nearly always,
+        and what ``otherwise`` makes elsewhere."""
+
     def switch(
         self, record: R, index: int, functions: Sequence[FunctionTo[R]], *given: object
     ) -> R:
@@ -158,6 +164,12 @@ class Numbers:
             if condition:
                 return branch()
         return record if otherwise is None else otherwise()
+
+    @staticmethod
+    def usually(
+        record: R, condition: bool, usual: Callable[[], R], otherwise: Callable[[], R]
+    ) -> R:
+        return usual() if condition else otherwise()
 
     def switch(
         self, record: R, index: int, functions: Sequence[FunctionTo[R]], *given: object

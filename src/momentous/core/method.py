@@ -132,8 +132,11 @@ class Method(abc.ABC, Generic[M]):
         ``hess_inv`` of a result."""
         return None
 
-    def for_costly_gradients(self, dimension: int, nbytes: int) -> Method[M]:
-        """The same where a gradient, of so many numbers and bytes, costs many passes over it."""
+    def for_costly_gradients(
+        self, dimension: int, nbytes: int, matrix_bytes: float = 0.0
+    ) -> Method[M]:
+        """The same where a gradient, of so many numbers and bytes, costs many passes over it, and
+        a matrix of doubles may take so many bytes; 0: no such matrix is wanted."""
         return self
 
     def parameters(self) -> Options:

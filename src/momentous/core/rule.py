@@ -71,6 +71,9 @@ class Rule(Method[M]):
 
     work: ClassVar[Pass] = MOMENTUM  # what STEP computes
     counts_as_published = False
+    # Does it often ask for the point that was evaluated last, as at a restart?  If not, compiled
+    # code evaluates such a point once more, without counting it: cheaper than to keep every answer.
+    repeats = False
 
     @abc.abstractmethod
     def begin(self, m: Machine, here: Sample, goal: Goal) -> M:
@@ -102,6 +105,19 @@ class Rule(Method[M]):
         """The memory of a run that goes on at another point: with what was learned, if anything
         was."""
         return self.begin(m, here, goal)
+
+    def opening(self) -> Rule[M] | None:
+        """A rule that takes the same steps with the same memories up to where it `hands_over`: the
+        part that most runs end in, which is compiled first."""
+        return None
+
+    def hands_over(self, memory: M) -> bool:
+        """Of an opening: is it over?  Its last iteration has not ended."""
+        return False
+
+    def take_over(self, m: Machine, memory: M) -> M:
+        """What the opening has left to be done in that iteration."""
+        return memory
 
     @abc.abstractmethod
     def accepted(self, memory: M) -> Sample:

@@ -146,9 +146,9 @@ class Source:
         """The answer at x, where the value is known, or NaN; it may still be on the device."""
         raise NotImplementedError
 
-    def gradient_noise(self, x: Array, noise: float) -> float:
+    def gradient_noise(self, x: Array, gradient: Array, noise: float) -> float:
         """How far the norm of the gradient at x may be off, where it is made of differences of
-        values with this noise."""
+        values with this noise; in a box, or with a simple term, that of the gap."""
         return 0.0
 
     def arrays_at(self, x: Array, gradient: Array, image: Array) -> dict[str, Array]:
@@ -186,8 +186,8 @@ class Wrapped(Source):
     def rounding(self) -> float:
         return self.inner.rounding
 
-    def gradient_noise(self, x: Array, noise: float) -> float:
-        return self.inner.gradient_noise(x, noise)
+    def gradient_noise(self, x: Array, gradient: Array, noise: float) -> float:
+        return self.inner.gradient_noise(x, gradient, noise)
 
     def arrays_at(self, x: Array, gradient: Array, image: Array) -> dict[str, Array]:
         return self.inner.arrays_at(x, gradient, image)
@@ -350,15 +350,18 @@ class _Fused(_Function):
         return scalar(self.gradient(x, math.nan)[0], "fun")
 
 
+AUTODIFF_WORDS = Words(
+    gradient="the derivative of fun",
+    remedy="fun must not leave the library on its way (detach, item, stop_gradient, NumPy); "
+    "jac='3-point' asks for differences",
+)
+
+
 class _Autodiff(_Function):
     """fun(x) -> f in PyTorch or JAX operations; the library differentiates it."""
 
     fused = True
-    words = Words(
-        gradient="the derivative of fun",
-        remedy="fun must not leave the library on its way (detach, item, stop_gradient, NumPy); "
-        "jac='3-point' asks for differences",
-    )
+    words = AUTODIFF_WORDS
 
     def __init__(self, fun: Fun, args: tuple[object, ...], space: Space):
         super().__init__(fun, args, space)
@@ -462,12 +465,24 @@ class _Differences(_Function):
         gradient = self.space.from_numpy(found.slopes.reshape(host.shape))
         return known, gradient, values + found.calls
 
-    def gradient_noise(self, x: Array, noise: float) -> float:
-        flat = to_numpy(x).reshape(-1)
+    def gradient_noise(self, x: Array, gradient: Array, noise: float) -> float:
+        space, flat = self.space, to_numpy(x).reshape(-1)
+        each = self._slope_noise(flat, noise)
+        cut = space.box or space.penalty
+        if cut is None:
+            return float(np.linalg.norm(each))
+        # Where the way to a bound is shorter than the gradient, noise need not move the gap at all.
+        move, here = space.from_numpy(each.reshape(space.shape)), cut.gap(space, x, gradient)
+        moved = (abs(cut.gap(space, x, gradient + sign * move) - here) for sign in (1.0, -1.0))
+        return space.norm(space.each(lambda xp, up, down: xp.maximum(up, down), *moved))
+
+    def _slope_noise(self, flat: AnyArray, noise: float) -> AnyArray:
+        """How far each difference of values with this noise may be off."""
         places = self._places(flat, self.rounding)
         apart = np.abs(places[0].astype(float) - (places[1] if self.central else flat))
         shares = np.divide(1.0, apart, out=np.zeros(flat.shape), where=apart > 0.0)
-        return max(noise, TINY) * float(np.linalg.norm(shares))
+        noises: AnyArray = max(noise, TINY) * shares
+        return noises
 
     def _fit_to_precision(self, flat: AnyArray, known: float, found: _Measured) -> _Measured:
         """By the steps that fit values in single or in double precision, whichever they are."""
@@ -489,7 +504,8 @@ class _Differences(_Function):
         every gradient.)  What does not change over 1/200 of max(1, |x|) is taken as flat."""
         for rounding in (self.rounding, SINGLE):
             noise = DIFFERENCE_NOISE * self.rounding * found.largest
-            lost = float(np.linalg.norm(found.slopes)) <= self.gradient_noise(flat, noise)
+            noises = self._slope_noise(flat, noise)
+            lost = np.linalg.norm(found.slopes) <= np.linalg.norm(noises)
             if not (lost and found.unchanged.any()):
                 break
             if self.central and rounding == self.rounding:
@@ -553,9 +569,11 @@ class _Differences(_Function):
             yield self.space.from_numpy(moved.reshape(self.space.shape))
 
     def _steps(self, flat: AnyArray, share: float) -> AnyArray:
-        """How far each coordinate is moved: as asked for, or by a share of max(1, |x|)."""
-        sizes = np.abs(flat).astype(float)
-        steps: AnyArray = share * np.maximum(1.0, sizes)
+        """How far each coordinate is moved: as asked for, or by a share of max(1, |x|), with the
+        width of narrow bounds in place of 1."""
+        sizes, box = np.abs(flat).astype(float), self.space.box
+        unit = 1.0 if box is None or box.unit is None else to_numpy(box.unit).reshape(-1)
+        steps: AnyArray = share * np.maximum(unit, sizes)
         if self._how.absolute_step is not None:
             steps = np.broadcast_to(np.asarray(self._how.absolute_step, dtype=float), flat.shape)
         elif self._how.relative_step is not None:

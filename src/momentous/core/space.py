@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -379,6 +380,14 @@ class Space:
         """
         shape = [self.dimension] if self.is_part else list(self.shape)
         return {"shape": shape, "dtype": str(self.dtype).rsplit(".", 1)[-1]}
+
+
+def host_memory() -> float:
+    """All that the host has, in bytes; without end where the system does not say."""
+    try:
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, ValueError, OSError):
+        return math.inf
 
 
 def to_numpy(a: Array) -> np.ndarray:

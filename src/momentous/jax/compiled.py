@@ -11,14 +11,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.custom_batching import custom_vmap
-from jax.extend.core import jaxpr_as_fun
+from jax.extend.core import get_opaque_trace_state, jaxpr_as_fun, take_current_trace
 
 from momentous.api import choose_method
 from momentous.core.box import Box, Sides
 from momentous.core.method import DEFAULT_TOLERANCE, Method
 from momentous.core.penalties import bounds_or_term
+from momentous.core.rule import Rule
 from momentous.core.stopping import require, whole
-from momentous.jax.driver import Driver, Function, Solution
+from momentous.jax.driver import Driver, Function, Limits, Solution, State
 from momentous.jax.flat import Flat, Tree, value_and_aux
 from momentous.jax.implicit import at_bounds, change_of_solution, changes, no_change
 from momentous.jax.machine import number
@@ -100,7 +101,9 @@ def solve(
                 "by static_argnames of the jit around, for example"
             )
         require(name, value, 0)
-    most = _limit("max_evaluations", max_evaluations), _limit("max_iterations", max_iterations)
+    most = Limits(
+        _limit("max_evaluations", max_evaluations), _limit("max_iterations", max_iterations)
+    )
     key = jax.random.key(0) if key is None else _checked_key(key)
     flat = Flat(x0)
     if penalty is not None:
@@ -110,9 +113,13 @@ def solve(
         method = in_box(method, "bounds=" if penalty is None else "penalty=")
     term = None if penalty is None else as_argument(penalty)
     args = args if isinstance(args, tuple | list) else (args,)
-    run = partial(_solve, fun, method, float(tol), float(rtol), has_aux)
-    x0 = flat.tree(flat.vector)
-    return run(x0, args, key, most, sides, term)  # type: ignore[no-any-return]
+    how = fun, float(tol), float(rtol), has_aux
+    given = flat.tree(flat.vector), args, key, most, sides, term
+    opening = method.opening() if isinstance(method, Rule) and _is_outermost() else None
+    if opening is None:
+        return _solve(method, *how, *given)  # type: ignore[no-any-return]
+    state, is_over, found = _open(opening, *how, *given)
+    return found if is_over else _resume(method, *how, state, *given)  # type: ignore[no-any-return]
 
 
 def _limit(name: str, value: Any) -> Any:
@@ -130,30 +137,76 @@ def _checked_key(key: Any) -> Any:
     return key
 
 
+def _is_outermost() -> bool:
+    """Does nothing of JAX look on: no `jit`, `vmap` or `grad`?"""
+    here = get_opaque_trace_state()
+    with take_current_trace():
+        return here == get_opaque_trace_state()  # type: ignore[no-any-return]
+
+
+# Outside of `jit` the part of a program that most runs end in is compiled first, the whole of it
+# only where it is needed.
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2, 3, 4))
+def _open(
+    opening: Method, fun: Callable[..., Any], tol: float, rtol: float, has_aux: bool, x0: Tree,
+    args: tuple[Any, ...], key: Any, most: Limits, sides: Sides | None, term: Any,
+) -> tuple[State, jax.Array, Solution]:  # fmt: skip
+    flat = Flat(x0)
+    function, given = _closed(flat, fun, args, has_aux)
+    driver, start = _driver(opening, function, tol, rtol, flat.vector, given, key, sides, term)
+    state = driver.advance(driver.begin(start), most)
+    found = driver.end(state, most)
+    is_over = jnp.logical_not(driver.rule.hands_over(state.memory))
+    return state, is_over, found._replace(x=flat.tree(found.x))
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2, 3, 4))
+def _resume(
+    method: Method, fun: Callable[..., Any], tol: float, rtol: float, has_aux: bool, state: State,
+    x0: Tree, args: tuple[Any, ...], key: Any, most: Limits, sides: Sides | None, term: Any,
+) -> Solution:  # fmt: skip
+    flat = Flat(x0)
+    function, given = _closed(flat, fun, args, has_aux)
+    driver, _ = _driver(method, function, tol, rtol, flat.vector, given, key, sides, term)
+    found = driver.run(driver.take_over(state), most)
+    return found._replace(x=flat.tree(found.x))
+
+
+def _driver(
+    method: Method, function: Function, tol: float, rtol: float, x0: jax.Array, given: Any,
+    key: Any, sides: Sides | None, term: Any, lanes: bool = False,
+) -> tuple[Driver, jax.Array]:  # fmt: skip
+    """And where it begins."""
+    box = None if sides is None else Box(*sides, tol=tol)
+    penalty = None if term is None else CompiledPenalty(term)
+    driver = Driver(
+        method, function, given, x0, rtol=rtol, atol=tol, key=key, lanes=lanes, box=box,
+        penalty=penalty,
+    )  # fmt: skip
+    if box is not None:
+        x0 = box.clip(driver.m, x0)
+    if penalty is not None:
+        x0 = penalty.start(driver.m, x0)
+    return driver, x0
+
+
 @partial(jax.jit, static_argnums=(0, 1, 2, 3, 4))
 def _solve(
-    fun: Callable[..., Any], method: Method, tol: float, rtol: float, has_aux: bool, x0: Tree,
-    args: tuple[Any, ...], key: Any, most: Any, sides: Sides | None, term: Any,
+    method: Method, fun: Callable[..., Any], tol: float, rtol: float, has_aux: bool, x0: Tree,
+    args: tuple[Any, ...], key: Any, most: Limits, sides: Sides | None, term: Any,
 ) -> Solution:  # fmt: skip
     flat = Flat(x0)
     function, given = _closed(flat, fun, args, has_aux)
 
     def run(
-        lanes: bool, asks: bool, x0: jax.Array, given: Any, key: Any, most: Any,
+        lanes: bool, asks: bool, x0: jax.Array, given: Any, key: Any, most: Limits,
         sides: Sides | None, term: Any,
     ) -> Solution:  # fmt: skip
-        box = None if sides is None else Box(*sides, tol=tol)
-        penalty = None if term is None else CompiledPenalty(term)
-        driver = Driver(
-            method, function, given, x0, rtol=rtol, atol=tol, key=key, lanes=lanes, box=box,
-            penalty=penalty,
-        )  # fmt: skip
+        driver, x0 = _driver(method, function, tol, rtol, x0, given, key, sides, term, lanes)
         driver.m.asks = asks
-        if box is not None:
-            x0 = box.clip(driver.m, x0)
-        if penalty is not None:
-            x0 = penalty.start(driver.m, x0)
-        return driver.run(driver.begin(x0), *most)
+        return driver.run(driver.begin(x0), most)
 
     one = custom_vmap(partial(run, False, True))
 

@@ -54,7 +54,7 @@ class State(NamedTuple):
 
     memory: Any  # the rule's
     shown: Known  # the point that was reported last
-    last: Known | None  # the one that was evaluated last, for a rule that asks for it again
+    last: Known | None  # the one that was evaluated last, for a rule that `repeats`
     tol: jax.Array
     start_value: jax.Array
     start_norm: jax.Array
@@ -65,6 +65,13 @@ class State(NamedTuple):
     iterations: jax.Array  # as `momentous.minimize` counts them
     restarts: jax.Array  # epochs that have ended, those that were discarded included
     status: jax.Array  # RUNNING or a `Status`
+
+
+class Limits(NamedTuple):
+    """The most that a run may take."""
+
+    evaluations: Any
+    iterations: Any
 
 
 class Solution(NamedTuple):
@@ -139,7 +146,7 @@ class Driver:
             tol = tol + self.rtol * known.size
         memory = rule.with_tolerance(m, rule.begin(m, here, Goal(self.atol)), tol)
         memory = jax.tree.map(m.strong, memory)  # as it is in turns: nothing in it is known
-        last = None if rule.ask(m, memory).again is False else known
+        last = known if rule.repeats else None
         limit = rule.rise_limit(m, memory, here)
         if limit is None or limit.reference.gradient is None:
             known = known.without_gradient()  # nobody asks for it
@@ -156,13 +163,11 @@ class Driver:
         """One evaluation further."""
         m, rule = self.m, self.rule
         ask = rule.ask(m, state.memory)
-        again: Any = False
         if state.last is None:
             known = self._evaluate(ask.point)
         else:
-            again = ask.again
-            known = self._unless(again, state.last, ask.point)
-        here, evaluations = known.sample, state.evaluations + jnp.logical_not(again)
+            known = self._unless(ask.again, state.last, ask.point)
+        here, evaluations = known.sample, state.evaluations + jnp.logical_not(ask.again)
         m.spent = 2 * evaluations
         memory = rule.write(m, rule.tell(m, state.memory, here, *m.run_pass(rule, ask, here)))
         memory = jax.tree.map(m.strong, memory)
@@ -176,22 +181,35 @@ class Driver:
             )
         )
 
+    def take_over(self, state: State) -> State:
+        """Where the opening of the rule has come to its end."""
+        self.m.spent = 2 * state.evaluations
+        memory = jax.tree.map(self.m.strong, self.rule.take_over(self.m, state.memory))
+        return self._commit(state._replace(memory=memory))
+
     def _commit(self, state: State) -> State:
         """Where an iteration has ended: counts, and whether the run ends."""
-        memory, shown, status = state.memory, state.shown.sample, state.status
+        memory, shown = state.memory, state.shown.sample
         outcome, ended = memory.outcome, memory.outcome.ended
         iterations = state.iterations + (ended & state.started)
         rest, rests = state.rest, False
         if rest is not None:
             rest = select(ended, self._rest(rest, memory, shown, iterations), rest)
             rests = stopping.rests(rest.level, iterations - rest.iteration)
-        for condition, reason in (
-            (self._may_end(state), int(Status.CONVERGED)),
-            (self._unbounded(state, iterations), int(Status.UNBOUNDED)),
-            (True, outcome.status),
-            (rests, int(Status.NO_PROGRESS)),
-        ):
-            status = jnp.where((status == RUNNING) & ended & condition, reason, status)
+        is_small, fall = self._is_small(state), state.start_value - self._lowest(state).value
+        far = fall > stopping.DIVERGENCE_FACTOR * state.start_norm
+        looks = far | (iterations % 32 == 0)
+
+        def decide() -> Any:
+            status = jnp.where(rests & (outcome.status == RUNNING), no_progress, outcome.status)
+            unbounded = looks & self._is_unbounded(state, fall)
+            status = jnp.where(unbounded, int(Status.UNBOUNDED), status)
+            return jnp.where(is_small & self._has_not_risen(state), int(Status.CONVERGED), status)
+
+        # One branch for all ends: a branch costs more than what is computed in it.
+        no_progress, runs = int(Status.NO_PROGRESS), state.status == RUNNING
+        may_end = is_small | looks | rests | (outcome.status != RUNNING)
+        status = self.m.case(state.status, (runs & ended & may_end, decide))
         return state._replace(
             rest=rest,
             started=state.started | ended,
@@ -206,64 +224,64 @@ class Driver:
         level = stopping.count_level(self.m, rest.level, rest.value, shown.value, noise)
         return Rest(*level, *smallest)
 
-    def _unbounded(self, state: State, iterations: jax.Array) -> Any:
-        """As `momentous.core.stopping.unbounded` has it."""
-        m, shown, accepted = self.m, state.shown.sample, self.rule.accepted(state.memory)
+    def _lowest(self, state: State) -> Sample:
+        """The lower of the point reported last and the accepted one."""
+        shown, accepted = state.shown.sample, self.rule.accepted(state.memory)
         risen = shown.value > accepted.value
-        value, grad_norm = select(
-            risen, (accepted.value, accepted.grad_norm), (shown.value, shown.grad_norm)
-        )
-        fall = state.start_value - value
+        value = jnp.where(risen, accepted.value, shown.value)
+        norm = jnp.where(risen, accepted.grad_norm, shown.grad_norm)
+        return Sample(select(risen, accepted.point, shown.point), value, None, norm)
 
-        def look() -> Any:
-            point = select(risen, accepted.point, shown.point)
-            square = inner(point, point)
-            length = jnp.maximum(1.0, state.start_size)
-            scale = abs(state.start_value), state.start_norm, length
-            down = stopping.falls_for_ever(m, *scale, fall, grad_norm, square)
-            return down | stopping.overflows(square, m.largest)
+    def _is_unbounded(self, state: State, fall: jax.Array) -> Any:
+        """As `momentous.core.stopping.unbounded` has it."""
+        m, lowest = self.m, self._lowest(state)
+        square = inner(lowest.point, lowest.point)
+        scale = abs(state.start_value), state.start_norm, jnp.maximum(1.0, state.start_size)
+        down = stopping.falls_for_ever(m, *scale, fall, lowest.grad_norm, square)
+        return down | stopping.overflows(square, m.largest)
 
-        far = fall > stopping.DIVERGENCE_FACTOR * state.start_norm
-        return m.case(jnp.asarray(False), (far | (iterations % 32 == 0), look))
-
-    def _may_end(self, state: State) -> Any:
-        """Is the gradient small where f has not risen?"""
+    def _is_small(self, state: State) -> Any:
+        """Is the gradient within the tolerance?"""
         if not self.rule.stops_at_tolerance:
             return False
+        return (state.shown.size <= state.tol) & jnp.isfinite(state.shown.sample.value)
+
+    def _has_not_risen(self, state: State) -> Any:
         shown = state.shown.sample
-        small = (state.shown.size <= state.tol) & jnp.isfinite(shown.value)
         limit = self.rule.rise_limit(self.m, state.memory, shown)
-        if limit is None:
-            return small
-        return self.m.case(jnp.asarray(False), (small, lambda: ~rises(self.m, shown, limit)))
+        return True if limit is None else ~rises(self.m, shown, limit)
 
-    def run(self, state: State, most: Any, most_iterations: Any) -> Solution:
-        """Until the run ends, or has taken so many evaluations or iterations; in lanes, until all
-        have."""
+    def run(self, state: State, most: Limits) -> Solution:
+        """Until the run ends, or has come to a limit; in lanes, until all have."""
         m = self.m
-
-        def goes_on(state: State) -> jax.Array:
-            within = (state.evaluations < most) & (state.iterations < most_iterations)
-            return (state.status == RUNNING) & within
-
-        def finish(state: State) -> Solution:
-            spent = state.evaluations >= most
-            limits = int(Status.MAX_EVALUATIONS), int(Status.MAX_ITERATIONS)
-            return self.finish(state, jnp.where(spent, *limits))
-
         if not m.lanes:
-            return finish(jax.lax.while_loop(goes_on, self.turn, state))
+            return self.end(self.advance(state, most), most)
 
         def turn(carry: tuple[State, jax.Array, Solution]) -> tuple[State, jax.Array, Solution]:
             # What a lane has found is kept apart: nobody looks at what becomes of its state.
             state, m.mask, found = carry
             after = self.turn(state)
-            ends = jnp.logical_not(goes_on(after))
-            found = m.case(found, (ends, lambda: finish(after)))
+            ends = jnp.logical_not(self._goes_on(after, most))
+            found = m.case(found, (ends, lambda: self.end(after, most)))
             return after, m.mask & ~ends, found
 
-        begun = state, goes_on(state), finish(state)
+        begun = state, self._goes_on(state, most), self.end(state, most)
         return jax.lax.while_loop(lambda carry: m.any(carry[1]), turn, begun)[2]  # type: ignore[no-any-return]
+
+    def advance(self, state: State, most: Limits) -> State:
+        """The same for one run, or until its rule hands over."""
+        return jax.lax.while_loop(lambda state: self._goes_on(state, most), self.turn, state)  # type: ignore[no-any-return]
+
+    def _goes_on(self, state: State, most: Limits) -> jax.Array:
+        within = (state.evaluations < most.evaluations) & (state.iterations < most.iterations)
+        hands_over = self.rule.hands_over(state.memory)
+        return (state.status == RUNNING) & within & jnp.logical_not(hands_over)
+
+    def end(self, state: State, most: Limits) -> Solution:
+        """What a run returns that goes no further."""
+        spent = state.evaluations >= most.evaluations
+        limits = int(Status.MAX_EVALUATIONS), int(Status.MAX_ITERATIONS)
+        return self.finish(state, jnp.where(spent, *limits))
 
     def _unless(self, again: Any, last: Known, point: jax.Array) -> Known:
         """What was evaluated last, where it is asked for again."""

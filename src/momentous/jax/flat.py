@@ -35,7 +35,7 @@ class Flat:
             raise ValueError("x0 has no arrays in it: there is nothing to minimise over")
         self.structure = tree, tuple((leaf.shape, str(leaf.dtype)) for leaf in leaves)
         if len(leaves) == 1:
-            self.vector, self.tree = leaves[0], lambda a: tree.unflatten([a])
+            self.vector, self.tree = leaves[0], lambda a: tree.unflatten([jnp.asarray(a)])
         else:
             self.vector, self.tree = ravel_pytree(x0)
 

@@ -121,13 +121,24 @@ class Compiled(ArrayMachine):
 
             return run
 
-        # The first condition that holds; the last branch where none does.
-        index = jnp.asarray(len(chosen))
-        for i, (condition, _) in reversed(list(enumerate(chosen))):
-            index = jnp.where(condition, i, index)
         runs = [complete(*pair) for pair in traced]
-        after = dict(zip(union, jax.lax.switch(index, runs), strict=True))
+        if len(runs) == 2:  # without a number of the branch: one kernel less
+            made = jax.lax.cond(chosen[0][0], *runs)
+        else:  # the first condition that holds; the last branch where none does
+            index = jnp.asarray(len(chosen), jnp.int32)
+            for i, (condition, _) in reversed(list(enumerate(chosen))):
+                index = jnp.where(condition, jnp.int32(i), index)
+            made = jax.lax.switch(index, runs)
+        after = dict(zip(union, made, strict=True))
         return tree.unflatten([after.get(i, leaf) for i, leaf in enumerate(before)])  # type: ignore[no-any-return]
+
+    def usually(
+        self, record: R, condition: Number, usual: Callable[[], R], otherwise: Callable[[], R]
+    ) -> R:
+        """The usual result is made in any case, so that its branch has nothing to copy."""
+        if self.lanes:
+            return super().usually(record, condition, usual, otherwise)
+        return self.case(usual(), (self.no(condition), otherwise))
 
     def _by_lanes(
         self, given: list[Any], before: list[Any], tree: Any, branches: list[Branch[Any]],
@@ -260,9 +271,9 @@ class Compiled(ArrayMachine):
         before = jax.lax.dynamic_index_in_dim(rows, i, 1, keepdims=False)
         return jax.lax.dynamic_update_index_in_dim(rows, jnp.where(use, pair, before), i, 1)
 
-    def less_symmetric(self, matrices: jax.Array, pairs: jax.Array) -> jax.Array:
-        s, a = pairs[..., 0, :], pairs[..., 1, :]
-        return matrices - (s[..., :, None] * a[..., None, :] + a[..., :, None] * s[..., None, :])
+    def plus_product(self, matrices: jax.Array, left: jax.Array, right: jax.Array) -> jax.Array:
+        one, other = (left[..., i, :, None] * right[..., i, None, :] for i in range(2))
+        return matrices + (one + other)
 
     def solve(self, matrix: jax.Array, right: jax.Array) -> jax.Array:
         return jnp.linalg.solve(matrix, right[..., None])[..., 0]

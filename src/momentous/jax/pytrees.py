@@ -8,15 +8,43 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from momentous import api
-from momentous.core.admission import refuse_traced
+from momentous.core.admission import levels_to_the_user, refuse_traced
+from momentous.core.box import Sides
+from momentous.core.jax_autodiff import JaxPair
 from momentous.core.loop import IntermediateResult, Run
 from momentous.core.result import Result
+from momentous.core.sources import AUTODIFF_WORDS
 from momentous.core.status import Status
 from momentous.display import finish_and_show
 from momentous.jax.flat import Flat, Tree
 from momentous.scipy_options import of_whole_run
+
+# Entries up to which the vectors of a run on a CPU are NumPy's: a call of JAX takes ten times as
+# long as one of NumPy on a short vector.  XLA shares a long one between cores.
+SHORT = 1 << 17
+
+
+def is_short_on_cpu(vector: jax.Array) -> bool:
+    if isinstance(vector, jax.core.Tracer) or vector.size > SHORT:
+        return False
+    platforms = [device.platform for device in vector.devices()]
+    return platforms == ["cpu"] and vector.dtype in (np.float32, np.float64)
+
+
+class HostPair:
+    """``pair(x) -> (f, g)`` of a function of JAX operations, with x and g of NumPy."""
+
+    words = AUTODIFF_WORDS
+
+    def __init__(self, fun: Callable[..., Any], args: tuple[Any, ...]):
+        self._pair = JaxPair(fun, args, levels_to_the_user)
+
+    def __call__(self, x: np.ndarray) -> tuple[float, np.ndarray]:
+        value, gradient = self._pair(x)
+        return float(value), np.asarray(gradient)
 
 
 class TreeStep:
@@ -103,7 +131,14 @@ def iterate(
     if options.get("bounds") is not None:
         options["bounds"] = flat.bounds(options["bounds"])
     try:
-        run = api.iterate(function, flat.vector, args, jac="autodiff", **options)
+        # A simple term of the user's own may be written in operations of JAX.
+        if options.get("penalty") is None and is_short_on_cpu(flat.vector):
+            if options.get("bounds") is not None:
+                options["bounds"] = Sides(*map(np.asarray, options["bounds"]))
+            x0 = np.asarray(flat.vector)
+            run = api.iterate(HostPair(function, args), x0, jac=True, **options)
+        else:
+            run = api.iterate(function, flat.vector, args, jac="autodiff", **options)
     except Exception:
         _refuse_in_trace(function, flat.vector, args)
         raise

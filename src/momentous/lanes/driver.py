@@ -77,6 +77,7 @@ class Driver:
     # Of problems that have no bound, where others have some: they run as without bounds=.
     unbounded: Driver | None = None
     advice = ""  # where a run makes no progress
+    grad_noise = 0.0  # of gradients by differences
     is_unbounded: Sequence[bool] = ()
 
     def __init__(
@@ -238,6 +239,7 @@ class Driver:
             grad_norm=shown.grad_norm, start_fun=lane.start_value, start_norm=lane.start_norm,
             start_size=lane.start_size, fun=shown.value, best_grad_norm=lane.best.grad_norm,
             best_nit=lane.best_nit, level=lane.level, level_fun=lane.level_fun, noun=self.noun,
+            grad_noise=self.grad_noise if self.noun == "gradient" else 0.0,
         )  # fmt: skip
         if not (math.isfinite(lane.start_value) and math.isfinite(lane.start_norm)):
             return bad_start(lane.start_value), shown

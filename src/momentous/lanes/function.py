@@ -21,6 +21,8 @@ from momentous.core.admission import (
 from momentous.core.box import Box
 from momentous.core.sources import (
     DIFFERENCES_ADVICE,
+    SINGLE,
+    TINY,
     places_in_box,
     require_graph,
     slopes_by_places,
@@ -51,6 +53,8 @@ class BatchFunction:
         self.fun = fun if vectorized else self._by_rows(fun)
         self.jac = self._by_rows(jac) if callable(jac) and not vectorized else jac
         self.values = 1  # of f, that an evaluation takes
+        self.is_single = np.zeros(self.count, bool)  # of which problems the values are
+        self.more_values = np.zeros(self.count, int)  # of f, where steps of differences did not fit
         self.box: Box | None = None  # of all problems, where differences are to keep inside
         if jac in (None, False):
             differentiates = self.on_jax or array_api_compat.is_torch_namespace(self.xp)
@@ -74,6 +78,11 @@ class BatchFunction:
     @property
     def size(self) -> int:
         return int(np.prod(self.shape, dtype=int))
+
+    @property
+    def grad_noise(self) -> float:
+        """Of differences more than 0: that all of them are 0 is no proof."""
+        return TINY if self.values > 1 else 0.0
 
     @property
     def advice(self) -> str:
@@ -215,14 +224,46 @@ class BatchFunction:
         return made if self.on_jax else self.xp.asarray(made, copy=True)
 
     def _differences(self, points: Array, problems: np.ndarray) -> tuple[Array, Array]:
-        """Of all points and coordinates in one call, which are in the box."""
-        flat, d, central = to_numpy(points), self.size, self.jac == "3-point"
-        unit = float(np.finfo(flat.dtype).eps)
-        steps = unit ** (1 / 3 if central else 1 / 2) * np.maximum(1.0, np.abs(flat))
+        """Of all points and coordinates in one call, which are in the box.
+
+        As in a single run: where all values of a problem are numbers of single precision the steps
+        are those of single precision, and where all its differences are 0 longer ones are taken."""
+        flat, central = to_numpy(points), self.jac == "3-point"
+        values, gradients = self._measure(flat, problems, central)
+        if flat.dtype == np.float64:
+            is_single = _are_single(values)
+            other = np.flatnonzero(is_single != self.is_single[problems])
+            if other.size:
+                own, before = problems[other], self.is_single[problems[other]]
+                self.is_single[own] = is_single[other]
+                again, fitting = self._measure(flat[other], own, central)
+                self.more_values[own] += values.shape[1] - 1
+                # Otherwise these were a few round numbers, such as 2 at a minimum.
+                fits = _are_single(again) == is_single[other]
+                self.is_single[own] = np.where(fits, is_single[other], before)
+                gradients[other[fits]] = fitting[fits]
+        flat_ones = np.flatnonzero(~gradients.any(axis=1))
+        if flat_ones.size:
+            _, longer = self._measure(flat[flat_ones], problems[flat_ones], True, SINGLE)
+            self.more_values[problems[flat_ones]] += 2 * self.size
+            gradients[flat_ones] = np.where(np.isfinite(longer), longer, 0.0)
+        here = self.xp.asarray(values[:, 0], dtype=self.wide, device=self.device)
+        return here, self.xp.asarray(gradients.astype(flat.dtype), device=self.device)
+
+    def _measure(
+        self, flat: np.ndarray, problems: np.ndarray, central: bool, rounding: float = 0.0
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The values at points (k, d) and around them, (k, n), and the gradients, by steps for
+        values with this rounding at least."""
+        d, usual = self.size, float(np.finfo(flat.dtype).eps) / 2
+        unit = np.where(self.is_single[problems], max(SINGLE, usual), max(rounding, usual))
+        steps = (2 * unit[:, None]) ** (1 / 3 if central else 1 / 2)
+        size = np.ones((1, d))
         box = (np.full((1, d), -np.inf), np.full((1, d), np.inf))
         if self.box is not None:
             box = tuple(to_numpy(side)[problems] for side in (self.box.lower, self.box.upper))
-        places = places_in_box(flat, steps, *box, central)
+            size = size if self.box.unit is None else to_numpy(self.box.unit)[problems]
+        places = places_in_box(flat, steps * np.maximum(size, np.abs(flat)), *box, central)
         axes = np.arange(d)
         every = np.repeat(flat[:, None, :], 1 + d * len(places), axis=1)
         for i, place in enumerate(places):
@@ -232,9 +273,7 @@ class BatchFunction:
         found = self._values(self.fun(X, *self._cut(np.repeat(problems, n))), k * n)
         values = to_numpy(found).reshape(k, n).astype(float)
         moved = np.split(values[:, 1:], len(places), axis=1)
-        gradients = slopes_by_places(flat, places, values[:, :1], moved).astype(flat.dtype)
-        here = self.xp.asarray(values[:, 0], dtype=self.wide, device=self.device)
-        return here, self.xp.asarray(gradients, device=self.device)
+        return values, slopes_by_places(flat, places, values[:, :1], moved)
 
     def _by_rows(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """A function of one point as one of many."""
@@ -261,6 +300,13 @@ class BatchFunction:
             refuse_masked(part, "fun or jac returned")
         is_array = array_api_compat.is_array_api_obj(parts[0])
         return self.xp.stack(list(parts)) if is_array else np.array(parts, float)
+
+
+def _are_single(values: np.ndarray) -> np.ndarray:
+    """In which rows is every value a number of single precision?"""
+    with np.errstate(over="ignore"):
+        same: np.ndarray = np.all(values.astype(np.float32) == values, axis=1)
+    return same
 
 
 def _traces(argument: Any) -> bool:

@@ -373,15 +373,15 @@ class Lanes(ArrayMachine):
         ]
         return self.where(place[..., None, :, None], pair[..., :, None, :], rows)
 
-    def less_symmetric(self, matrices: Array, pairs: Array) -> Array:
-        columns, rows = self.xp.matrix_transpose(pairs), self.xp.flip(pairs, axis=-2)
+    def plus_product(self, matrices: Array, left: Array, right: Array) -> Array:
+        columns = self.xp.matrix_transpose(left)
         if not self.on_numpy:
-            return matrices - self.xp.matmul(columns, rows)
+            return matrices + self.xp.matmul(columns, right)
         step = max(1, PIECE_BYTES // max(1, matrices[0].nbytes))
         for start in range(0, self.size, step):  # in place, as nobody else has them
             piece = slice(start, start + step)
             part = matrices[piece]
-            part -= columns[piece] @ rows[piece].copy()  # BLAS takes no row backwards
+            part += columns[piece] @ right[piece]
         return matrices
 
 

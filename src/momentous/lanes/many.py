@@ -190,7 +190,7 @@ def minimize_many(
         target=target, seed=seed, values=function.values,
     )  # fmt: skip
     driver = make_driver(rule)
-    driver.advice = function.advice
+    driver.advice, driver.grad_noise = function.advice, function.grad_noise
     apart = exact or penalty is not None
     if box is not None:
         has_bound = np.isfinite(to_numpy(box.lower)) | np.isfinite(to_numpy(box.upper))
@@ -198,6 +198,7 @@ def minimize_many(
         driver.is_unbounded = free.tolist()
         driver.unbounded = make_driver(given)
         driver.unbounded.noun, driver.unbounded.advice = "gradient", function.advice
+        driver.unbounded.grad_noise = function.grad_noise
         apart = apart or bool(free.any())
     few = isinstance(rows, np.ndarray) and (apart or len(rows) <= FEW)
     state = None

@@ -46,11 +46,12 @@ class ManyResult:
 
     def __init__(
         self, columns: dict[str, Any], endings: dict[int, Ending], method: Method,
-        tolerance: float, noun: str, rounding: float,
+        tolerance: float, noun: str, rounding: float, grad_noise: float,
     ):  # fmt: skip
         self.__dict__.update(columns)
         self._endings, self.method = endings, method
         self._tolerance, self._noun, self._rounding = tolerance, noun, rounding
+        self._grad_noise = grad_noise if noun == "gradient" else 0.0
         self.success = self.status == int(Status.CONVERGED)
         for i, ending in endings.items():
             self.success[i] = ending.success
@@ -98,7 +99,11 @@ class ManyResult:
         ending = self._endings.get(i)
         if ending is None:
             ending = GradientNorm(self._tolerance).check(
-                Progress(grad_norm=float(self.grad_norm[i]), noun=self._noun)
+                Progress(
+                    grad_norm=float(self.grad_norm[i]),
+                    grad_noise=self._grad_noise,
+                    noun=self._noun,
+                )
             )
             assert ending is not None
         return ending

@@ -267,10 +267,12 @@ class ManyRun:
         if "active" in columns:
             columns["active"] = function.xp.astype(columns["active"], function.xp.int8)
         columns["njev"] = columns["nfev"]
-        columns["nfev"] = columns["nfev"] * function.values
+        columns["nfev"] = columns["nfev"] * function.values + function.more_values
         endings = {int(i): ending for i, ending in self.endings.items()}
         rule, tolerance = self.driver.rule, self.driver.tolerance
-        return ManyResult(columns, endings, rule, tolerance, m.noun, m.rounding)
+        return ManyResult(
+            columns, endings, rule, tolerance, m.noun, m.rounding, function.grad_noise
+        )
 
     def _autosave(self) -> None:
         if self._checkpoint is None or self.batch is None:

@@ -171,7 +171,7 @@ def described(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, n
         with damage_named():
             require_own_seal(tree, archive.arrays)
             if "many" in tree and SEAL not in tree:
-                raise CheckpointError("is damaged: it has lost its checksum")
+                raise CheckpointError("has no checksum: it is damaged, or of momentous 0.1.0")
     except CheckpointError as error:
         raise CheckpointError(f"{path} {error}") from None
     if "many" not in tree:

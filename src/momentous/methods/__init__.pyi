@@ -19,3 +19,4 @@ from momentous.methods.classical.gradient_descent import GradientDescent as Grad
 from momentous.methods.classical.heuristic_agd import HeuristicAGD as HeuristicAGD
 from momentous.methods.classical.conjugate_gradient import ConjugateGradient as ConjugateGradient
 from momentous.methods.classical.lbfgs import LBFGS as LBFGS
+from momentous.methods.classical.ssbroyden import SelfScaledBroyden as SelfScaledBroyden

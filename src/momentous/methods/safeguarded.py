@@ -31,6 +31,7 @@ from momentous.core.stopping import LEVEL
 from momentous.methods.checks import check_whole
 from momentous.methods.classical.lbfgs import LBFGS
 from momentous.methods.classical.projected_gradient import ProjectedGradient
+from momentous.methods.classical.ssbroyden import fast_for_costly_gradients
 from momentous.methods.parameter_free.heavy_ball import UniversalHeavyBall
 
 # Chosen on one half of the problems of testbed.suite; docs/scoreboard.md reports on the other half.
@@ -235,8 +236,17 @@ class Safeguarded(Rule[SafeguardedMemory]):
     def counts_as_published(self) -> bool:  # type: ignore[override]
         return self.fast.counts_as_published
 
-    def for_costly_gradients(self, dimension: int, nbytes: int) -> Safeguarded:
-        return dataclasses.replace(self, fast=self.fast.for_costly_gradients(dimension, nbytes))
+    def for_costly_gradients(
+        self, dimension: int, nbytes: int, matrix_bytes: float = 0.0
+    ) -> Safeguarded:
+        fast = self.fast.for_costly_gradients(dimension, nbytes, matrix_bytes)
+        if self.fast == DEFAULT_FAST:
+            fast = fast_for_costly_gradients(dimension, nbytes, matrix_bytes)
+        return dataclasses.replace(self, fast=fast)
+
+    @property
+    def repeats(self) -> bool:  # type: ignore[override]
+        return any(rule.repeats for rule in self._rules)
 
     def in_box(self) -> Safeguarded:
         """With bounds the guard is the projected gradient method, if no other was given."""
@@ -286,6 +296,12 @@ class Safeguarded(Rule[SafeguardedMemory]):
         if memory.best_is_guards:
             return None
         return self.fast.inverse_hessian(space, memory.fast)
+
+    def opening(self) -> Safeguarded | None:
+        return Opening(self.fast, self.guaranteed, self.shortest_round)
+
+    def take_over(self, m: Machine, memory: SafeguardedMemory) -> SafeguardedMemory:
+        return self._with_start(m, memory)
 
     def ask(self, m: Machine, memory: SafeguardedMemory) -> Ask:
         turn, repeats = memory.turn, []
@@ -356,7 +372,21 @@ class Safeguarded(Rule[SafeguardedMemory]):
             outcome = m.choose(turn.last_told == GUARANTEED, inner.outcome, memory.outcome)
             guard = m.but(memory.guard, memory=inner, noise=guaranteed.noise(inner))
             memory = m.but(memory, guard=guard, outcome=outcome)
+        if turn.stand is not None:
+            return self._committed(m, memory)
+        ended = memory.outcome.ended & (turn.phase == RUN) & m.no(turn.guarding)
+        usual = ended & m.no(self._round_is_over(m, memory, memory.fast))
+        return m.usually(
+            memory,
+            usual,
+            lambda: self._iterated(m, memory, FAST, memory.fast, memory.shown, False),
+            lambda: self._committed(m, memory),
+        )
+
+    def _committed(self, m: Machine, memory: SafeguardedMemory) -> SafeguardedMemory:
+        """After an evaluation, whatever it was for."""
         iterated = functools.partial(self._iterated, m, memory)
+        turn = memory.turn
         starts = turn.phase == START
         branches = [
             (m.no(memory.outcome.ended) & m.no(starts), lambda: memory),
@@ -402,18 +432,18 @@ class Safeguarded(Rule[SafeguardedMemory]):
         if shown.point is best.point and by_guard is False:
             return None  # as most steps of the fast method are, on the host
         guard, rule = memory.guard, self._rules[GUARANTEED]
-        stand = m.choose(by_guard, rule.accepted(guard.memory).point, shown.point)
         general = RiseLimit(best, guard.noise, math.sqrt(m.rounding), convex=True)
 
-        def own() -> RiseLimit:
+        def of_guard() -> RiseLimit:
             limit = rule.rise_limit(m, guard.memory, shown)
-            return RiseLimit(best, math.inf) if limit is None else limit
+            own = RiseLimit(best, math.inf) if limit is None else limit
+            is_own = m.same(rule.accepted(guard.memory).point, best.point)
+            return m.choose(is_own, own, general)
 
-        at_best = m.same(stand, best.point)
         return m.case(
             general,
-            (at_best & m.no(by_guard), lambda: RiseLimit(best, math.inf)),
-            (at_best, own),
+            (by_guard, of_guard),
+            (m.same(shown.point, best.point), lambda: RiseLimit(best, math.inf)),
         )
 
     def _may_end(self, m: Machine, memory: SafeguardedMemory, shown: Sample) -> Any:
@@ -466,9 +496,11 @@ class Safeguarded(Rule[SafeguardedMemory]):
     # none, at the last that it evaluated.
 
     def _iterated(
-        self, m: Machine, memory: SafeguardedMemory, which: int, inner: Any, here: Sample
-    ) -> SafeguardedMemory:
-        """An iteration has left that memory, and shown that point."""
+        self, m: Machine, memory: SafeguardedMemory, which: int, inner: Any, here: Sample,
+        over: Any = None,
+    ) -> SafeguardedMemory:  # fmt: skip
+        """An iteration has left that memory, and shown that point; ``over``: is the round, where
+        that is known?"""
         turn = memory.turn
         origin = memory.guard.origin if which else turn.origin
         accepted = self._rules[which].accepted(inner)
@@ -478,7 +510,7 @@ class Safeguarded(Rule[SafeguardedMemory]):
         else:
             told = inner, here, inner.outcome
         if turn.stand is None:
-            return self._judged(m, memory, which, stand, *told)
+            return self._judged(m, memory, which, stand, *told, over)
         fast, shown, outcome = told
         turn = m.but(turn, stand=stand)
         return self._weighed(m, m.but(memory, fast=fast, shown=shown, outcome=outcome, turn=turn))
@@ -506,7 +538,7 @@ class Safeguarded(Rule[SafeguardedMemory]):
 
     def _judged(
         self, m: Machine, memory: SafeguardedMemory, which: int, stand: Sample, fast: Any,
-        shown: Sample, outcome: Outcome,
+        shown: Sample, outcome: Outcome, over: Any = None,
     ) -> SafeguardedMemory:  # fmt: skip
         """The best point or where the method stands, whichever is lower; where noise may be all the
         difference, the one with less gradient.  Value and gradient of the best are finite."""
@@ -530,15 +562,21 @@ class Safeguarded(Rule[SafeguardedMemory]):
             )
             return self._after_guaranteed(m, after, stand)
         smallest = m.where(norm < memory.smallest, norm, memory.smallest)
-        turn, steps = memory.turn, memory.steps + 1
         # Field by field: `but` takes four times as long.
         after = SafeguardedMemory(
-            fast, shown, outcome, best, lowest, smallest, memory.guard, turn,
-            memory.best_is_guards & m.no(takes), lowered, steps,
+            fast, shown, outcome, best, lowest, smallest, memory.guard, memory.turn,
+            memory.best_is_guards & m.no(takes), lowered, memory.steps + 1,
         )  # fmt: skip
+        if over is None:
+            over = self._round_is_over(m, memory, fast)
         ended = fast.outcome.status != RUNNING
-        over = ended | (m.spent - turn.began >= turn.allowance) | (steps >= CONSTANTS.most_steps)
         return m.case(after, (over, lambda: self._end_round(m, after, ended)))
+
+    def _round_is_over(self, m: Machine, memory: SafeguardedMemory, fast: Any) -> Any:
+        """Is it with the step that has left that memory of the fast method?"""
+        turn = memory.turn
+        over = (fast.outcome.status != RUNNING) | (m.spent - turn.began >= turn.allowance)
+        return over | (memory.steps + 1 >= CONSTANTS.most_steps)
 
     def _end_round(self, m: Machine, memory: SafeguardedMemory, ended: Any) -> SafeguardedMemory:
         """Has the round of H that this step ends earned its cost?  Another one, or G's turn."""
@@ -774,3 +812,37 @@ class Safeguarded(Rule[SafeguardedMemory]):
             "not the gradient of fun",
             {"grad_norm": norm},
         )
+
+
+class Opening(Safeguarded):
+    """The rounds of H before the first turn of G, without what is G's: in compiled code that is
+    half of the program, which most runs never need.
+
+    It ends where G would be started, within that iteration; `take_over` starts it.
+    """
+
+    def opening(self) -> None:
+        return None
+
+    def hands_over(self, memory: SafeguardedMemory) -> Any:
+        return memory.turn.starts == GUARANTEED
+
+    def ask(self, m: Machine, memory: SafeguardedMemory) -> Ask:
+        return super().ask(m, self._without_guard(m, memory))
+
+    def tell(
+        self, m: Machine, memory: SafeguardedMemory, here: Sample, made: Vectors, sums: Sums
+    ) -> SafeguardedMemory:
+        return super().tell(m, self._without_guard(m, memory), here, made, sums)
+
+    def rise_limit(self, m: Machine, memory: SafeguardedMemory, shown: Sample) -> RiseLimit | None:
+        return super().rise_limit(m, self._without_guard(m, memory), shown)
+
+    def _without_guard(self, m: Machine, memory: SafeguardedMemory) -> SafeguardedMemory:
+        """With what is known before G has had a turn: branches that ask for it fall away."""
+        return m.but(memory, turn=m.but(memory.turn, guarding=False, by_guard=False))
+
+    def _with_start(self, m: Machine, memory: SafeguardedMemory) -> SafeguardedMemory:
+        goes_on = m.no(self.hands_over(memory))
+        ended = memory.outcome.ended & goes_on
+        return m.but(memory, outcome=m.but(memory.outcome, ended=ended))

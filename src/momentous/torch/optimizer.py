@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+import logging
 import math
 import os
 import warnings
 from collections.abc import Mapping
 from typing import cast
 
+import numpy as np
 import torch
 from torch.optim.optimizer import ParamsT
 
@@ -19,10 +22,11 @@ from momentous.core.loop import Run
 from momentous.core.method import Method
 from momentous.core.oracle import Sample
 from momentous.core.result import Result, interrupt_with
-from momentous.core.space import Array, Space
+from momentous.core.space import Array, Space, host_memory
 from momentous.core.stopping import Criterion, Progress
 from momentous.display import SHOWN
 from momentous.io.types import AnyFunction, Options
+from momentous.methods.classical.constants import LBFGS_CONSTANTS
 from momentous.torch.flat import Closure, ClosureFunction, FlatParameters, kinds
 from momentous.torch.state import PackedState, pack_run, unpack_run
 
@@ -46,6 +50,15 @@ _TORCH_NAMES = {
     ),
 }
 _OF_GROUPS = ("params", "param_names", "bounds")
+LOGGER = logging.getLogger("momentous")
+
+
+@functools.cache  # once is enough
+def _advise_double_precision() -> None:
+    LOGGER.info(
+        "the parameters are in float32: where the loss is to fall far below 1e-6 of its start, as "
+        "that of a PINN, train in float64, as float32 ends in its noise"
+    )
 
 
 class Optimizer(torch.optim.Optimizer):
@@ -258,7 +271,22 @@ class Optimizer(torch.optim.Optimizer):
             return chosen  # as it was
         trained = [tensor for _, tensor in self._named() if tensor.requires_grad]
         dimension = sum(tensor.numel() * (2 if tensor.is_complex() else 1) for tensor in trained)
-        return chosen.for_costly_gradients(dimension, sum(tensor.nbytes for tensor in trained))
+        nbytes = sum(tensor.nbytes for tensor in trained)
+        return chosen.for_costly_gradients(dimension, nbytes, self._matrix_bytes(trained))
+
+    def _matrix_bytes(self, trained: list[torch.Tensor]) -> float:
+        """How large a matrix of doubles may be beside them: by the kind of the device, and all the
+        memory that it has, so that it is the same every time.  With bounds or a simple term there
+        is none: a self-scaled method is one for smooth functions."""
+        c, options = LBFGS_CONSTANTS, self._options
+        smooth = self._bounds() is None and options["penalty"] is None
+        device = trained[0].device if trained else torch.device("meta")
+        if smooth and device.type == "cpu":
+            return min(c.matrix_bytes_on_cpu, c.matrix_share_of_memory * host_memory())
+        if smooth and device.type == "cuda":
+            total = float(torch.cuda.get_device_properties(device).total_memory)
+            return min(c.matrix_bytes_on_gpu, c.matrix_share_of_memory * total)
+        return 0.0
 
     def _trained(self) -> FlatParameters:
         """The trained parameters; where they are others than before, or somewhere else, the run is
@@ -324,6 +352,8 @@ class Optimizer(torch.optim.Optimizer):
             )
             if begun.interrupted:  # nothing to go on with: the next step begins again
                 raise interrupt_with(_named(begun.result, flat))
+            if x.dtype in (np.float32, torch.float32):
+                _advise_double_precision()
             begun.keep_best()
             self._run, self._saved = begun, None
         run, function = self._run, self._function

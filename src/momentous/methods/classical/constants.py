@@ -36,6 +36,19 @@ class Constants:
     # after 1,000 gradients is some 4 times as high (benchmarks/networks.py).
     long_memory: int = 100
     long_memory_bytes: int = 1 << 30
+    # Pairs of plain BFGS before H is scaled by itself: a start whose scale is poor is mended by
+    # them; 20 to 100 are level (benchmarks/networks.py).
+    plain_pairs: int = 50
+    # Pairs that are kept where H is scaled by itself: with 100, what it has learned is dropped too
+    # early.
+    self_scaled_memory: int = 300
+    # The largest matrix of a self-scaled method where gradients are costly: of 4,096 variables on a
+    # CPU, of 30,000 on a GPU, and no more than a quarter of all memory.
+    matrix_bytes_on_cpu: int = 8 * 4096**2
+    matrix_bytes_on_gpu: int = 8 * 30_000**2
+    matrix_share_of_memory: float = 0.25
+    # gamma, which only grows then, is at most so many times <s, y>/<y, y> of the newest pair.
+    most_gamma: float = 1e4
     # Pairs that are kept in place of a matrix where x is spread over ranks.
     pairs_on_ranks: int = 40
     # Entries of a NumPy vector up to which pairs are rows of one array: there calls cost more than

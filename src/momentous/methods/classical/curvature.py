@@ -23,6 +23,7 @@ from momentous.core.space import Array, Space, to_numpy
 from momentous.methods.classical.box_model import BoxLine, Inverse
 from momentous.methods.classical.constants import LBFGS_CONSTANTS
 from momentous.methods.classical.prox_model import ProxLine
+from momentous.methods.classical.self_scaling import SelfScaling
 from momentous.methods.search.wolfe import LOOK, Line, Search
 
 
@@ -51,8 +52,8 @@ class CurvatureMachine(BoxMachine, Protocol):
     def put(self, rows: Array, i: Array, pair: Array, use: Array, /) -> Array:
         """The rows (..., 2, most, d) with a pair (..., 2, d) in place i, where it is of use."""
 
-    def less_symmetric(self, matrices: Array, pairs: Array, /) -> Array:
-        """The matrices (..., d, d) less s a' + a s', for pairs (..., 2, d) of finite s and a."""
+    def plus_product(self, matrices: Array, left: Array, right: Array, /) -> Array:
+        """The matrices (..., d, d) and left' right, of two finite rows each, (..., 2, d)."""
 
     def solve(self, matrix: Array, right: Array, /) -> Array:
         """Not numbers where the matrix is singular."""
@@ -82,29 +83,50 @@ class Curvature(Inverse, abc.ABC):
     def at(self, m: Any, here: Sample) -> Curvature:
         """The same for a run that goes on at another point."""
 
+    def without_pairs_at(self, m: Any, here: Sample) -> Curvature:
+        """The same for one that has no pairs yet, where numbers are arrays."""
+        self.way = line_from(m, here, UNIT, True)  # type: ignore[misc]  # a field of all stores
+        return self
+
     def after(
         self, m: Any, moved: Any, failed: Any, here: Sample, there: Sample,
-        noise: Callable[[], Any],
+        noise: Callable[[], Any], scaling: SelfScaling | None = None,
     ) -> Curvature:  # fmt: skip
         """After an evaluation: where a search has moved from here to there, with the pair of that
-        step, if it is of use; where it has failed, without pairs.  ``noise`` gives that of the
-        difference of the two values.  Elsewhere the two samples are the same."""
+        step, if it is of use; where it has failed, with another way to go, as a rule without pairs.
+        ``noise`` gives that of the difference of the two values.  Elsewhere the two samples are the
+        same.  With ``scaling`` H is scaled before it takes a pair."""
         if isinstance(m, Host):
             if not moved:
-                return self.without_pairs(m) if failed else self
+                return self.after_failure(m) if failed else self
         elif not m.needs(moved | failed):
             return self
-        return self._after(m, moved, failed, here, there, noise())
+        return self._after(m, moved, failed, here, there, noise(), scaling)
 
     @abc.abstractmethod
     def _after(
-        self, m: Any, moved: Any, failed: Any, here: Sample, there: Sample, noise: Any
-    ) -> Curvature:
+        self, m: Any, moved: Any, failed: Any, here: Sample, there: Sample, noise: Any,
+        scaling: SelfScaling | None,
+    ) -> Curvature:  # fmt: skip
         """Long arrays are changed outside of branches, which would copy them."""
 
+    @property
+    def can_recover(self) -> Any:
+        """Is another way left where a search along this one fails?"""
+        return self.count > 0
+
+    @property
+    def forgets(self) -> Any:
+        """Are all pairs dropped where a search fails?"""
+        return True
+
     @abc.abstractmethod
-    def without_pairs(self, m: Host) -> Curvature:
-        """Where nothing is known, on the host."""
+    def after_failure(self, m: Host) -> Curvature:
+        """After a search that has failed, on the host: here where nothing is known."""
+
+    def is_at_hand(self, space: Space) -> bool:
+        """Is it in the memory of the host?  What is on a device is not kept for an operator."""
+        return space.library is np.ndarray
 
     @abc.abstractmethod
     def inverse(self, held: np.ndarray | None) -> Callable[[np.ndarray], np.ndarray]:
@@ -155,8 +177,9 @@ def line_from(m: Any, here: Sample, inverse: Inverse, is_guess: Any) -> Line | F
 class Pair:
     """A step s, the change y of the gradient along it, and what they say."""
 
-    __slots__ = ("gamma", "s", "sums", "sy", "t", "use", "y", "yy")
+    __slots__ = ("gamma", "s", "slope", "sums", "sy", "t", "use", "y", "yy")
 
+    slope: Any  # <s, g> where the step begins
     yy: float  # <y, y>, on the host
     sums: Sums  # of the pass that has made it, if there was one: <s, g>, <y, g>, |s|^2, ...
 
@@ -174,9 +197,10 @@ class Pair:
         square = inner(y, np.where(s != 0.0, y, 0.0)) if has_kinks(space) else yy
         if not is_of_use(inner(s, s), sy, square):  # `moved_square`
             return None
-        t = correction(here.value - there.value, inner(s, g), sy, noise)
+        slope = inner(s, g)
+        t = correction(here.value - there.value, slope, sy, noise)
         pair = Pair(s, y, sy, sy / square, t)
-        pair.yy = yy
+        pair.yy, pair.slope = yy, slope
         return pair
 
     @staticmethod
@@ -190,7 +214,9 @@ class Pair:
         sy, yy = m.where(use, sy, 1.0), m.where(use, yy, 1.0)
         slope = m.inner(s, m.entries(here.gradient))
         t = correction(here.value - there.value, slope, sy, noise, m)
-        return Pair(s, y, sy, sy / yy, t, use)
+        pair = Pair(s, y, sy, sy / yy, t, use)
+        pair.slope = slope
+        return pair
 
 
 def correction(
@@ -298,6 +324,11 @@ def flat(space: Space, a: Array) -> np.ndarray:
 def zeros(m: CurvatureMachine, *shape: int, dtype: Any = None) -> Array:
     """Of every lane."""
     return m.xp.zeros((*m.lanes_shape, *shape), dtype=dtype or m.wide, device=m.device)
+
+
+def column(number: Any) -> Any:
+    """To be multiplied by a vector."""
+    return number if isinstance(number, float) else number[..., None]
 
 
 def times(m: CurvatureMachine, rows: Array, vector: Array) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any
 
@@ -72,6 +72,8 @@ class InverseHessian(NDArrayOperatorsMixin, LinearOperator):  # type: ignore[mis
     def _adjoint(self) -> InverseHessian:
         return self
 
+    _transpose = _adjoint
+
     def _matmat(self, X: Any) -> np.ndarray:
         if self.doubt:
             doubt, self.doubt = self.doubt, ""
@@ -111,6 +113,8 @@ class InverseHessian(NDArrayOperatorsMixin, LinearOperator):  # type: ignore[mis
         return np.asarray(self.todense(), dtype)
 
     def __array_ufunc__(self, ufunc: np.ufunc, kind: str, *given: Any, **options: Any) -> Any:
+        if "out" in options and options["out"][0] is self:
+            options.pop("out")  # H += A makes an array of H
         if ufunc is np.matmul and not options and given[0] is not self:
             return self.__rmatmul__(given[0])  # an array @ H
         if ufunc is np.multiply and not self.is_small and np.isscalar(given[0]):
@@ -130,6 +134,9 @@ class InverseHessian(NDArrayOperatorsMixin, LinearOperator):  # type: ignore[mis
 
     def __len__(self) -> int:
         return int(self.shape[0])
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._small_array())
 
     def __getitem__(self, index: Any) -> Any:
         return self._small_array()[index]

@@ -37,6 +37,7 @@ from momentous.methods.classical.curvature import (
     zeros,
 )
 from momentous.methods.classical.pairs import Pairs
+from momentous.methods.classical.self_scaling import SelfScaling
 from momentous.methods.search.wolfe import Line
 
 
@@ -60,7 +61,7 @@ class Matrix(Curvature):
         nothing = zeros(m, 2, m.dimension)
         return Matrix(ArrayHalves(both), zeros(m) + 1.0, zeros(m, dtype=m.whole), None, nothing)
 
-    def without_pairs(self, m: Host) -> Matrix:
+    def after_failure(self, m: Host) -> Matrix:
         return Matrix.unknown(m)
 
     def at(self, m: Any, here: Sample) -> Matrix:
@@ -70,9 +71,14 @@ class Matrix(Curvature):
         moved.way = moved.known_line(m, here)
         return moved
 
+    def without_pairs_at(self, m: Any, here: Sample) -> Curvature:
+        self.products = _products_of_nothing(m, here.gradient)
+        return Curvature.without_pairs_at(self, m, here)  # in a class with slots no super()
+
     def _after(
-        self, m: Any, moved: Any, failed: Any, here: Sample, there: Sample, noise: Any
-    ) -> Matrix:
+        self, m: Any, moved: Any, failed: Any, here: Sample, there: Sample, noise: Any,
+        scaling: SelfScaling | None,
+    ) -> Matrix:  # fmt: skip
         if isinstance(m, Host):
             own = Pair.on_host(m, here, there, noise)
             if own is None:
@@ -85,21 +91,17 @@ class Matrix(Curvature):
             gamma = m.where(pair.use, pair.gamma, self.gamma)
             made = Matrix(halves, gamma, self.count + m.where(pair.use, 1, 0))
             if has_kinks(m):
-                return gamma, made.count, made.make_line(m, there)
+                return gamma, made.count, made.make_line(m, there), products
             d = halves.descent_from(m, gamma, products)
-            return gamma, made.count, Line.along(m, there, d, made.count == 0)
+            return gamma, made.count, Line.along(m, there, d, made.count == 0), products
 
         def forget() -> tuple[Any, ...]:
             one, none = m.xp.ones_like(self.gamma), m.xp.zeros_like(self.count)
-            return one, none, line_from(m, here, UNIT, True)
+            nothing = _products_of_nothing(m, here.gradient)
+            return one, none, line_from(m, here, UNIT, True), nothing
 
-        def products_of_nothing() -> Array:
-            g = m.widened(m.entries(here.gradient))
-            return m.xp.stack([g, 0.0 * g], axis=-2)
-
-        state: tuple[Any, ...] = self.gamma, self.count, self.way
-        gamma, count, way = m.case(state, (moved, extend), (failed, forget))
-        products = m.case(products, (failed, products_of_nothing))
+        state: tuple[Any, ...] = self.gamma, self.count, self.way, products
+        gamma, count, way, products = m.case(state, (moved, extend), (failed, forget))
         return Matrix(halves, gamma, count, way, products)
 
     def descent(self, m: Any, gradient: Array) -> Array:
@@ -118,6 +120,9 @@ class Matrix(Curvature):
                 matrix[np.ix_(held, held)], matrix[held]
             )
         return functools.partial(np.matmul, matrix)
+
+    def is_at_hand(self, space: Space) -> bool:
+        return True
 
     def packed(self) -> StoredMatrix:
         corner = np.tril_indices(len(self.halves.first))
@@ -153,18 +158,27 @@ class Halves:
 
     def matrix(self, gamma: float) -> np.ndarray:
         """gamma A + C."""
-        upper = np.triu(gamma * self.first + self.rest)
-        whole: np.ndarray = upper + np.triu(upper, 1).T
-        return whole
+        return mirrored(gamma * self.first + self.rest)
 
     def solve(self, m: Host, gamma: float, held: Array, r: Array) -> Array:
         """z with (H z)_A = r_A and z = 0 outside of A, where ``held``."""
-        space, z = m.space, np.zeros(m.space.size)
-        (chosen,) = flat(space, held).nonzero()
-        block = chosen[:, None], chosen
-        matrix = gamma * self.first[block] + self.rest[block]  # the solver reads its upper triangle
-        z[chosen] = solve_positive(matrix, flat(space, r)[chosen])
-        return z if space.flat else space.from_numpy(z.reshape(space.shape))
+        return solve_on_face(m, held, r, lambda block: gamma * self.first[block] + self.rest[block])
+
+
+def mirrored(upper: np.ndarray) -> np.ndarray:
+    """The symmetric matrix with this upper triangle."""
+    upper = np.triu(upper)
+    whole: np.ndarray = upper + np.triu(upper, 1).T
+    return whole
+
+
+def solve_on_face(m: Host, held: Array, r: Array, block_of: Callable[[Any], np.ndarray]) -> Array:
+    """z with (H z)_A = r_A and z = 0 outside of A, where ``held``, given the blocks of H, of which
+    the upper triangle is read."""
+    space, z = m.space, np.zeros(m.space.size)
+    (chosen,) = flat(space, held).nonzero()
+    z[chosen] = solve_positive(block_of((chosen[:, None], chosen)), flat(space, r)[chosen])
+    return z if space.flat else space.from_numpy(z.reshape(space.shape))
 
 
 @record
@@ -210,11 +224,8 @@ class ArrayHalves:
 
     def solve(self, m: CurvatureMachine, gamma: Array, held: Array, r: Array) -> Array:
         """z with (H z)_A = r_A and z = 0 outside of A, where ``held``."""
-        mask, both = m.entries(held) != 0.0, self.both
-        whole = gamma[..., None, None] * both[..., 0, :, :] + both[..., 1, :, :]
-        inside = mask[..., :, None] & mask[..., None, :]
-        right = m.where(mask, m.widened(m.entries(r)), 0.0)
-        return m.vector(m.solve_positive(m.where(inside, whole, _nothing(m)[0]), right))
+        first, rest = self.both[..., 0, :, :], self.both[..., 1, :, :]
+        return solve_in_arrays(m, held, r, gamma[..., None, None] * first + rest)
 
     def with_pair(
         self, m: CurvatureMachine, failed: Array, pair: Pair, gradient: Array, before: Array
@@ -231,7 +242,7 @@ class ArrayHalves:
         a = a - (0.5 * times(m, a, y) * share + weight)[..., None] * s
         a = a * share[..., None]
         pairs = m.xp.stack([m.xp.broadcast_to(s, a.shape), a], axis=-2)
-        both = m.less_symmetric(self.both, pairs)
+        both = m.plus_product(self.both, pairs, -m.xp.flip(pairs, axis=-2))
         if m.needs(failed):
             both = m.where(failed[..., None, None, None], _nothing(m), both)
         along = m.xp.flip(m.matmul(pairs, g[..., None, :, None]), axis=-2)
@@ -239,7 +250,21 @@ class ArrayHalves:
         return ArrayHalves(both), of_g - less
 
 
+def solve_in_arrays(m: CurvatureMachine, held: Array, r: Array, whole: Array) -> Array:
+    """z with (H z)_A = r_A and z = 0 outside of A, where ``held``."""
+    mask = m.entries(held) != 0.0
+    inside = mask[..., :, None] & mask[..., None, :]
+    right = m.where(mask, m.widened(m.entries(r)), 0.0)
+    return m.vector(m.solve_positive(m.where(inside, whole, _nothing(m)[0]), right))
+
+
 def _nothing(m: CurvatureMachine) -> Array:
     """A and C without pairs."""
     unit = m.xp.eye(m.dimension, dtype=m.wide, device=m.device)
     return m.xp.stack([unit, m.xp.zeros_like(unit)])
+
+
+def _products_of_nothing(m: CurvatureMachine, gradient: Array) -> Array:
+    """A g and C g without pairs."""
+    g = m.widened(m.entries(gradient))
+    return m.xp.stack([g, 0.0 * g], axis=-2)

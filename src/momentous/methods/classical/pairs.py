@@ -47,6 +47,7 @@ from momentous.methods.classical.curvature import (
     CurvatureMachine,
     FusedLine,
     Pair,
+    column,
     correction,
     flat,
     is_of_use,
@@ -57,6 +58,7 @@ from momentous.methods.classical.curvature import (
     zeros,
 )
 from momentous.methods.classical.face import Face, StoredFace
+from momentous.methods.classical.self_scaling import SelfScaling, is_newton
 from momentous.methods.search.wolfe import Line
 
 ONE_THREAD = LBFGS_CONSTANTS.one_thread_entries
@@ -88,7 +90,7 @@ class Products:
     def most(self) -> int:
         return self.diagonal.shape[-1]  # type: ignore[no-any-return]
 
-    def with_pair(self, m: Any, pair: Pair, products: Array) -> Products:
+    def with_pair(self, m: Any, pair: Pair, products: Array, gamma: Any) -> Products:
         """``products`` are those of its y with all rows, its own among them.
 
         Without the oldest pair the inverse of R is the rest of the old one, and a new pair adds one
@@ -96,13 +98,13 @@ class Products:
         """
         i, share = self.row, 1.0 / pair.sy
         to_steps, to_changes = products[..., 0, :], products[..., 1, :]
-        column = _put(m, _times(m, self.inverse, to_steps) * _column(-share), i, share)
+        added = _put(m, _times(m, self.inverse, to_steps) * column(-share), i, share)
         made = Products(
-            _put_cross(m, self.inverse, i, None, column),
+            _put_cross(m, self.inverse, i, None, added),
             _put_cross(m, self.triangle, i, None, to_steps) if has_kinks(m) else self.triangle,
             _put_cross(m, self.gram, i, to_changes, to_changes),
             _put(m, self.diagonal, i, pair.sy / pair.t),
-            pair.gamma,
+            gamma,
             m.minimum(self.count + 1, self.most),
             (i + 1) % self.most,
         )
@@ -111,7 +113,7 @@ class Products:
 
     def weights(self, m: Any, products: Array) -> Array:
         """w of -H g = U w - gamma g, given U'g."""
-        xp, gamma, inverse = _library(m), _column(self.gamma), self.inverse
+        xp, gamma, inverse = _library(m), column(self.gamma), self.inverse
         p = _times(m, inverse, products[..., 0, :])
         rest = gamma * (_times(m, self.gram, p) - products[..., 1, :]) + self.diagonal * p
         q = _times(m, xp.matrix_transpose(inverse), rest)
@@ -119,7 +121,7 @@ class Products:
 
     def weights_on_face(self, m: Any, gram: Array, right: Array) -> Array:
         """w with (gamma K^-1 + M) w = right, given M = U_A'U_A."""
-        xp, gamma, live = _library(m), _column(self.gamma), self.diagonal > 0.0
+        xp, gamma, live = _library(m), column(self.gamma), self.diagonal > 0.0
         # Each pair is scaled to <s, y> = 1, and y to the length of s.
         size = 1.0 / xp.sqrt(xp.where(live, self.diagonal, 1.0))
         size = xp.concat([size, gamma * size], axis=-1)
@@ -135,7 +137,7 @@ class Products:
 
     def with_middle(self, m: Any, gram: Array) -> Array:
         """gamma K^-1 + M."""
-        k, r, gamma = self.most, self.triangle, _column(self.gamma)
+        k, r, gamma = self.most, self.triangle, column(self.gamma)
         corner = _plus_diagonal(m, gram[..., k:, k:] - self.gram, -self.diagonal / gamma)
         if isinstance(m, Host):
             matrix = gram.copy()
@@ -159,11 +161,6 @@ def _plus_diagonal(m: Any, matrix: Array, entries: Array) -> Array:
 def _library(m: Any) -> Any:
     """That of the products."""
     return np if isinstance(m, Host) else m.xp
-
-
-def _column(number: Any) -> Any:
-    """To be multiplied by a vector."""
-    return number if isinstance(number, float) else number[..., None]
 
 
 def _times(m: Any, matrix: Array, vector: Array) -> Array:
@@ -218,7 +215,7 @@ class Pairs(Curvature):
     def gamma(self) -> Any:
         return self.known.gamma
 
-    def without_pairs(self, m: Host) -> Pairs:
+    def after_failure(self, m: Host) -> Pairs:
         return Pairs.unknown(m, self.known.most)
 
     def at(self, m: Any, here: Sample) -> Pairs:
@@ -228,8 +225,9 @@ class Pairs(Curvature):
         return moved
 
     def _after(
-        self, m: Any, moved: Any, failed: Any, here: Sample, there: Sample, noise: Any
-    ) -> Pairs:
+        self, m: Any, moved: Any, failed: Any, here: Sample, there: Sample, noise: Any,
+        scaling: SelfScaling | None,
+    ) -> Pairs:  # fmt: skip
         known = self.known
         pair = self.rows.pair(m, moved, here, there, noise, self)
         if pair is None:  # of no use, on the host
@@ -238,11 +236,15 @@ class Pairs(Curvature):
 
         def extend() -> tuple[Any, ...]:
             to_change, products = rows.products_with_pair(m, pair, there.gradient, self)
-            after = Pairs(rows, known.with_pair(m, pair, to_change), products)
+            scaled, gamma = self._scaled(m, pair, here, scaling)
+            after = Pairs(rows, scaled.with_pair(m, pair, to_change, gamma), products)
             return after.known, products, after.known_line(m, there)
 
         def forget() -> tuple[Any, ...]:
-            return Products.unknown(m, known.most), self.products, line_from(m, here, UNIT, True)
+            nothing = Products.unknown(m, known.most)
+            if not has_kinks(m):
+                nothing.triangle = known.triangle  # zeros that no branch needs to copy
+            return nothing, self.products, line_from(m, here, UNIT, True)
 
         state = known, self.products, self.way
         after = Pairs(rows, *m.case(state, (moved, extend), (failed, forget)))
@@ -250,6 +252,24 @@ class Pairs(Curvature):
             after.face = self.face
             self.face.add_row(known.row)
         return after
+
+    def _scaled(
+        self, m: Any, pair: Pair, here: Sample, scaling: SelfScaling | None
+    ) -> tuple[Products, Any]:
+        """What is known, of H scaled before it takes the pair, and gamma: that of the pair where H
+        is not scaled by itself."""
+        if scaling is None:
+            return self.known, pair.gamma
+        known, line = self.known, self.line(m, here)
+        scales = scaling.scales(m, known.count, is_newton(m, here, line)) & pair.use
+        slope = m.where(scales, -line.slope, 1.0)
+        bend = pair.slope * pair.slope / slope  # <s, Bs>, of s along -H g
+        tau, _ = scaling.factors(m, m.dimension, bend / pair.sy, 1.0)
+        tau = m.where(scales, tau, 1.0)
+        # By itself gamma never falls.
+        gamma = m.minimum(known.gamma / tau, LBFGS_CONSTANTS.most_gamma * pair.gamma)
+        gamma = m.where(scales, gamma, pair.gamma)
+        return m.but(known, diagonal=known.diagonal / column(tau)), gamma
 
     def descent(self, m: Any, gradient: Array) -> Array:
         known, products = self.known, self.products
@@ -544,9 +564,10 @@ class ListedRows:
         square = moved_square(m, s, made[0]) if has_kinks(m) else yy
         if not is_of_use(ss, sy, square):
             return None
-        t = correction(here.value - there.value, to_s - sy, sy, noise)
+        slope = to_s - sy
+        t = correction(here.value - there.value, slope, sy, noise)
         pair = Pair(s, made[0], sy, sy / square, t)
-        pair.yy, pair.sums = yy, sums
+        pair.yy, pair.sums, pair.slope = yy, sums, slope
         return pair
 
     def put(self, m: Host, i: int, pair: Pair) -> ListedRows:

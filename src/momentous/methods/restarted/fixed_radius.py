@@ -246,7 +246,7 @@ class Restarted(Rule[M]):
     """What the rules of the paper share: the numbers of a theorem, by which an epoch that ran
     through is judged."""
 
-    has_epochs = True
+    has_epochs = repeats = True
     scheme: ClassVar[Momentum]
 
     def __post_init__(self) -> None:

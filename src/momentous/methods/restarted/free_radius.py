@@ -93,6 +93,8 @@ class FreeMemory:
 class FreeRadius(Rule[FreeMemory]):
     """The rule, around one of the two momentum iterations, with 1 - theta = k/(k + 1)."""
 
+    repeats = True
+
     scheme: FreeNesterov
     constants: Constants = Constants()
 
