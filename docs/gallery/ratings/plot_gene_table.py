@@ -34,7 +34,7 @@ table = np.where(gaps, np.nan, whole)
 # %%
 # The path over the ridge, and the fit at its best.
 
-imputer = LowRankImputer(rank="auto", ridge="path", row_effects=True)
+imputer = LowRankImputer(ridge="path", row_effects=True)
 filled = imputer.fit_transform(table)
 for point in imputer.path_:
     print(point)

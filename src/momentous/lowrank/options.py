@@ -86,7 +86,8 @@ ALLOWED = {
     ),
     "unobserved_weight": Allowed(
         "With --loss implicit: iALS as published, with this weight of what was not seen; --ridge "
-        "(default: 0.003) and --weighting (default: 1) are then the paper's lambda and nu.",
+        "(default: 0.05 per entry of the mean user) and --weighting (default: 1) are then the "
+        "paper's lambda and nu.",
         float, 1e-12,
     ),
     "gap_tol": Allowed("With --rank auto: how near to the optimum, relatively.", float),

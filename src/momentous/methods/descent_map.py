@@ -406,7 +406,7 @@ def _small_decrease(values: tuple[float, ...], value_tol: float) -> Ending | Non
     return Ending(
         Status.CONVERGED,
         f"{window} iterations lowered the objective by {fall:.3g}, to {value:.6g}: "
-        f"within the relative value_tol {value_tol:.3g}",
+        f"within the tolerance, {value_tol:.3g} of it",
         {"decrease": fall, "fun": value, "value_tol": value_tol},
     )
 

@@ -222,3 +222,33 @@ def test_row_solves_are_ridge_regressions_compiled_or_plain(weight, dtype, loss)
     else:
         expected = np.linalg.solve(mine.T @ mine + np.diag(weights[0]), mine.T @ targets)
     np.testing.assert_allclose(plain[0], expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("loss", ["squared", "weighted", "logistic"])
+def test_rows_with_fewer_entries_than_parameters_are_solved_by_systems_of_these(loss):
+    pytest.importorskip("numba")
+    rng, counts, rank = np.random.default_rng(4), np.arange(8), 5
+    rows = np.repeat(np.arange(8), counts)
+    cols = np.concatenate([rng.permutation(9)[:count] for count in counts])
+    values = rng.choice([-1.0, 1.0], rows.size)
+    shares = rng.random(rows.size) if loss == "weighted" else None
+    groups = Ratings(rows, cols, values, (8, 9), weights=shares).by_row
+    kind = find_loss("logistic" if loss == "logistic" else "squared")
+    kind = kind.of(groups.values)
+    weights, features = rng.random((8, rank)), rng.standard_normal((9, rank))
+    weights[2], weights[3] = 1e-7, 1e12  # too small for it, and features that are held
+    current = rng.standard_normal((8, rank))
+    current[3] = 0.0
+    step = RowStep(weights, features, rng.random(9), current)
+    side, plain = (find_backend(name).side(groups, kind, 1) for name in ("numba", "numpy"))
+    expected, told = plain.solve_rows(step)
+    found, value = side.solve_rows(step)
+    np.testing.assert_allclose(found, expected, rtol=1e-7, atol=1e-7)
+    assert value == pytest.approx(told, rel=1e-9)
+    done, alone, row_values = np.zeros(8, bool), np.zeros((8, rank)), np.zeros(8)
+    side._kernels.solve_short_rows(
+        side.entries, side._arrays_of(step, features), False, side._lengths(features), 0, 0, 8,
+        kind.parameters, alone, row_values, done,
+    )  # fmt: skip
+    assert np.flatnonzero(done).tolist() == [1, 3, 4]
+    assert np.array_equal(alone[done], found[done])

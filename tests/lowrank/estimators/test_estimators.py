@@ -24,6 +24,7 @@ from momentous.methods.registry import REGISTRY
 sklearn = pytest.importorskip("sklearn")
 from devices import device  # noqa: E402, F401  # every test runs on the GPU, too
 from sklearn.base import clone  # noqa: E402
+from sklearn.datasets import load_wine  # noqa: E402
 from sklearn.model_selection import GridSearchCV, cross_val_score  # noqa: E402
 from sklearn.utils.estimator_checks import check_estimator  # noqa: E402
 
@@ -330,6 +331,11 @@ def test_verbose_prints_a_line_per_iteration_and_the_ending(capsys):
     assert len(lines) == model.n_iter_
     assert ending == model.message_
     assert all("objective" in line and "held out" in line for line in lines)
+
+
+def test_a_fit_that_has_converged_names_its_tolerance():
+    fitted = MatrixCompletion(2, ridge="fixed", tol=1e-3, threads=1).fit(PAIRS, Y)
+    assert fitted.message_.endswith("within the tolerance, 0.001 of it")
 
 
 # --- recommend, fold in, warm start ---------------------------------------------------------------
@@ -639,7 +645,7 @@ def test_cross_validation_and_grid_search_take_pairs(kind, y, least):
 def test_the_imputer_passes_the_checks_of_scikit_learn():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = check_estimator(LowRankImputer(rank=2, threads=1), on_fail=None)
+        found = check_estimator(LowRankImputer(threads=1), on_fail=None)
     failed = {c["check_name"]: c["exception"] for c in found if c["status"] == "failed"}
     assert not failed
     assert sum(check["status"] == "passed" for check in found) > 40
@@ -659,6 +665,14 @@ def test_the_imputer_fills_gaps_and_leaves_the_rest():
     empty = imputer.transform(np.full((1, 12), np.nan))[0]
     np.testing.assert_allclose(empty, imputer.mean_ + imputer.scale_ * imputer.offsets_)
     assert imputer.get_feature_names_out(list("abcdefghijkl"))[1] == "b"
+
+
+def test_the_imputer_finds_the_rank_by_default():
+    whole = load_wine().data
+    gaps = np.random.default_rng(0).random(whole.shape) < 0.3
+    imputer = LowRankImputer(threads=1).fit(np.where(gaps, np.nan, whole))
+    assert imputer.certificate_.verdict.name == "GLOBAL"
+    assert imputer.rank_ == imputer.components_.shape[1]
 
 
 def test_the_imputer_takes_empty_columns_and_refuses_empty_tables():

@@ -243,11 +243,15 @@ def test_ials_is_the_published_one(nu):
     np.testing.assert_allclose(U @ V.T, W @ H.T, atol=1e-3)
 
 
-def test_the_defaults_of_ials_are_those_of_the_paper(tmp_path):
+def test_the_ridge_of_ials_scales_with_the_weight_of_what_was_not_seen(tmp_path):
     seen, a0 = plays().with_values(np.ones(plays().nnz)), 0.1
     fitted = ImplicitMF(RANK, unobserved_weight=a0).fit(seen)
     penalty = fitted.model_.penalty
-    assert penalty.ridge == pytest.approx(0.003 * (1 + a0) / a0)
+    share = seen.nnz / (40 * 30)
+    assert penalty.ridge == pytest.approx(0.05 / (1 + a0 / share) * (1 + a0) / a0)
+    flat = ImplicitMF(RANK, unobserved_weight=a0, weighting=0.0).fit(seen).model_.penalty
+    mean_entries = seen.nnz / np.sqrt(40 * 30)
+    assert flat.ridge == pytest.approx(0.05 * mean_entries * (1 + a0) / a0)
     assert (penalty.weighting, *penalty.offsets) == (1.0, a0 * 30, a0 * 40)
     assert fitted.model_.transposed().penalty.offsets == (a0 * 40, a0 * 30)
     fitted.save(tmp_path / "model.npz")

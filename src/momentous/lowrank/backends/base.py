@@ -129,6 +129,8 @@ class Side:
         than at the current row.  So G does not rise, up to the rounding of these sums, however near
         to singular a system is.  A row without entries gets zeros, unless there is a dense part.
 
+        A backend may solve a row with fewer entries than parameters by a system of its entries.
+
         Rows are independent and their sums are taken in one order: the outcome does not depend on
         the number of threads.  Sums are in double precision.  A backend may have the matrix of a
         row in single precision, up to 128 entries at a time, where the features are so and the

@@ -44,8 +44,10 @@ class ImplicitMF(BaseCompletion):
         iALS as published [2]_, with this weight a0 of all pairs, observed or not: minimised is
         ``sum_S (z - 1)^2 + a0 sum z^2 + ridge sum_i (c_i + a0 n)^weighting |u_i|^2`` (and the same
         for columns), with z = u_i . v_j and S the observed pairs.  Then alpha is 1/a0; ridge and
-        weighting are the paper's lambda (by default 0.003) and nu (1).  Factors are sqrt(1 + a0)
-        times those of the paper, for scores near 1 where something was observed.  The paper's runs
+        weighting are the paper's lambda and nu (1).  By default lambda is ``0.05 / (1 + a0/d)``,
+        with d the share of all pairs that was observed: at the mean row that is a ridge of 0.05 per
+        entry, whatever a0 is.  Factors are sqrt(1 + a0) times those of the paper, for scores near
+        1 where something was observed.  The paper's runs
         are plain sweeps: ``solver="sweep", max_iterations=16, start_scale=0.1/sqrt(rank)``.
     solver, tol and all others
         As for `MatrixCompletion`; the held-out error is the root mean square of ``1 - score``.

@@ -29,8 +29,9 @@ class LowRankImputer(TransformerMixin, TableEstimator):
     Parameters
     ----------
     rank : int or "auto"
-        Number of factors, at most; more than the smaller side of the matrix are not used.  "auto"
-        finds the rank that the ridge asks for, with a proof that no other one is better.
+        By default the rank that the ridge asks for is found, with a proof that no other one is
+        better.  A number: so many factors at most, for tables that are too large for that; more
+        than the smaller side of the matrix are not used.
     ridge : float or "path"
         Weight of the squared factors, for columns of standard deviation 1.  "path", with
         ``rank="auto"``: the one of a path with the least error on a tenth of the entries, held out
@@ -70,7 +71,7 @@ class LowRankImputer(TransformerMixin, TableEstimator):
     array([ 4.,  8., -4.])
     """
 
-    rank: int | Literal["auto"] = 10
+    rank: int | Literal["auto"] = "auto"
     _: KW_ONLY
     ridge: float | Literal["path"] = 0.5
     weighting: float = 0.5

@@ -38,7 +38,10 @@ from momentous.methods.descent_map import DescentMap, RestartRule
 from momentous.methods.registry import method_class
 
 SWEEPS, ITERATIONS = 200, 1000  # limits where none is given
-PUBLISHED_RIDGE = 0.003  # lambda of iALS, as published for MovieLens-20M
+# Of iALS: the mean row's ridge, per entry.  So lambda falls as the weight of what was not seen
+# rises; it is within a factor of 2 of those published for ML-1M, ML-20M and MSD (.007, .003, .002),
+# each of which is wrong for other data and weights (benchmarks/published_ials.py weights).
+RIDGE_PER_ENTRY = 0.05
 IMPROVEMENT = 1e-4  # of the held-out error, relative: less than this is none
 
 
@@ -138,8 +141,16 @@ class FitConfig(ModelOptions):
         if weight is None:
             ridge = loss.default_ridge(whole) if ridge is None else ridge
         else:
-            ridge = (PUBLISHED_RIDGE if ridge is None else ridge) * (1.0 + weight) / weight
             weighting, offsets = 1.0, (weight * whole.shape[1], weight * whole.shape[0])
+            if ridge is None:
+                exponent = 1.0 if self.weighting is None else self.weighting
+                means = whole.nnz / whole.shape[0], whole.nnz / whole.shape[1]
+                parts = [
+                    mean / (mean + offset) ** exponent
+                    for mean, offset in zip(means, offsets, strict=True)
+                ]
+                ridge = RIDGE_PER_ENTRY * math.sqrt(parts[0] * parts[1])
+            ridge *= (1.0 + weight) / weight
         return Penalty(
             ridge,
             loss.bias_ridge if self.bias_ridge is None else self.bias_ridge,

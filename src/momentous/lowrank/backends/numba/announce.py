@@ -1,4 +1,4 @@
-"""A message when a compilation begins: the first fit takes seconds longer than the next ones.
+"""Messages when a compilation begins and ends: the first fit takes seconds longer than the next.
 
 It goes to the logger "momentous.lowrank" (level INFO), and to standard error where somebody looks
 on: at a terminal or in a notebook.  This file needs numba, so is itself imported only where it is
@@ -11,6 +11,7 @@ import logging
 from collections.abc import Iterable, Iterator
 from importlib import import_module
 from threading import local
+from time import thread_time
 from types import FunctionType
 from typing import TYPE_CHECKING, Protocol
 
@@ -34,10 +35,11 @@ class Dispatcher(Protocol):
 
 
 class Announcer(event.Listener):  # type: ignore[misc]  # numba has no types
-    """Says once what is compiled; not a word about what that calls."""
+    """Says once what is compiled, and then how long it took; not a word about what that calls."""
 
     def __init__(self) -> None:
         self.depth, self.said = local(), set[str]()
+        self.begun = local()  # when, in CPU seconds of the thread; None: nothing was said
 
     def on_start(self, started: event.Event) -> None:
         dispatcher = started.data["dispatcher"]
@@ -46,13 +48,20 @@ class Announcer(event.Listener):  # type: ignore[misc]  # numba has no types
         depth = getattr(self.depth, "now", 0)
         self.depth.now = depth + 1
         text = describe(dispatcher, started.data["args"])
-        if depth == 0 and text not in self.said:
+        if depth > 0:
+            return
+        self.begun.at = None
+        if text not in self.said:
             self.said.add(text)
             notify(LOGGER, text)
+            self.begun.at = thread_time()
 
     def on_end(self, ended: event.Event) -> None:
-        if is_ours(ended.data["dispatcher"]):
-            self.depth.now -= 1
+        if not is_ours(ended.data["dispatcher"]):
+            return
+        self.depth.now -= 1
+        if self.depth.now == 0 and self.begun.at is not None:
+            notify(LOGGER, f"compiled in {thread_time() - self.begun.at:.1f} CPU seconds")
 
 
 def is_ours(dispatcher: Dispatcher) -> bool:

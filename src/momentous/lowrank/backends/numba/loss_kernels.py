@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 
 from momentous.io.types import Matrix
 from momentous.lowrank.backends.base import FULL_STEP
@@ -39,13 +40,15 @@ from momentous.lowrank.backends.numba.systems import (
     PIECE,
     add_side,
     add_sums,
+    factorise,
     gather,
     scale_columns,
+    solve,
     solve_system,
     well_determined,
     whole_tiles,
 )
-from momentous.lowrank.backends.sums import DensePart
+from momentous.lowrank.backends.sums import LEAST, DensePart
 from momentous.lowrank.data.ratings import Floats
 from momentous.lowrank.losses import Loss, Squared
 
@@ -53,6 +56,9 @@ LOSS: type[Loss] = globals().get("LOSS", Squared)
 QUADRATIC, UNIT, CUT = LOSS.quadratic, LOSS.unit_curvature, LOSS.self_concordant
 DENSE = float(LOSS.dense_weight)
 BLOCK = 512  # entries in the buffer: these and their rows of the right factor fit the fast caches
+# Of the systems of rows with fewer entries than parameters, at most: with smaller weights their
+# relative errors, this over that of rounding, would matter.
+LARGEST_CONDITION = 1e6
 SINGLE, DOUBLE = least_curvature(np.float32), least_curvature(np.float64)
 
 Parameters = tuple[float, ...]
@@ -255,6 +261,100 @@ def add_entries(
     return loss
 
 
+@compiled_kernel("contract", "reassoc")
+def solve_short_rows(
+    entries: Entries,
+    step: StepArrays,
+    from_zero: bool,
+    lengths: Matrix,
+    base: int,
+    first: int,
+    last: int,
+    parameters: Parameters,
+    out: Floats,
+    row_values: Matrix,
+    done: NDArray[np.bool_],
+) -> None:
+    """`sum_rows` with ``solving``, for rows with fewer entries than parameters; says which.
+
+    A row's system is one of its entries.  With F their features, H = R^2 their curvatures, s their
+    slopes at the row u, downwards, and D the weights, the next row (of Newton's step) is
+
+        ``(F'HF + D)^-1 F'(s + HFu) = D^-1 F'R (I + R F D^-1 F'R)^-1 R^-1 (s + HFu)``.
+
+    Left to `sum_rows` are rows with too small a penalty for that.
+    """
+    features, others, size = step.features, entries.others, np.uint64(step.features.shape[1])
+    F, G, B = np.zeros((size, size)), np.zeros((size, size)), np.zeros((size, size))
+    inverse_weights, u, y = np.zeros(size), np.zeros(size), np.zeros(size)
+    z, slopes, side, x = np.zeros(size), np.zeros(size), np.zeros(size), np.zeros(size)
+    inverses = np.zeros(size)
+    # One loop with all in it, and unsigned indices: to call a function for each row, with all of
+    # these arrays, takes ten times as long as a row with one entry.
+    for i in range(np.uint64(first), np.uint64(last)):
+        first_entry, end = entries.starts[i], entries.starts[i + np.uint64(1)]
+        few = end - first_entry
+        begin, count = np.uint64(first_entry), np.uint64(few)
+        if count == 0 or count >= size:
+            continue
+        for q in range(size):
+            inverse_weights[q] = 1.0 / step.weights[i, q]
+        if not (QUADRATIC or from_zero):  # a quadratic loss has the same next row for every u
+            for q in range(size):
+                u[q] = step.current[i, q]
+        for k in range(count):
+            j, known = np.uint64(others[begin + k]), 0.0
+            for q in range(size):
+                F[k, q] = features[j, q]
+            if not QUADRATIC:
+                for q in range(size):
+                    known += u[q] * F[k, q]
+            side[k] = z[k] = known
+            if step.offsets.size:
+                z[k] += step.offsets[j]
+        loss = weigh(few, entries.values, first_entry, z, slopes, step.with_value, parameters)
+        condition = 1.0
+        for k in range(count):
+            root, square = 1.0, 0.0
+            if not UNIT:
+                root = math.sqrt(max(z[k], LEAST))
+            side[k] = slopes[k] / root + root * side[k]
+            for q in range(size):
+                F[k, q] *= root
+                G[k, q] = F[k, q] * inverse_weights[q]
+                square += F[k, q] * G[k, q]
+            condition += square
+            B[k, k] = 1.0 + square
+            for m in range(k):
+                product = 0.0
+                for q in range(size):
+                    product += F[k, q] * G[m, q]
+                B[k, m] = product
+        if not condition < LARGEST_CONDITION:
+            continue
+        if count == 1:
+            x[0] = side[0] / B[0, 0]
+            least = side[0] * x[0]
+        else:
+            factorise(few, B, inverses)
+            least = solve(few, B, inverses, side, x)
+        for q in range(size):
+            y[q] = 0.0
+        for k in range(count):
+            for q in range(size):
+                y[q] += x[k] * G[k, q]
+        done[i - np.uint64(first)], place = True, i - np.uint64(base)
+        row_values[place] = 0.5 * least if QUADRATIC else loss
+        if CUT:
+            for q in range(size):
+                y[q] -= u[q]
+            share = newton_cut(y, entries, features, lengths, first_entry, end)
+            for q in range(size):
+                y[q] = u[q] + share * y[q]
+        for q in range(size):
+            out[place, q] = y[q]
+
+
 @compiled_kernel()
 def sum_rows(
     entries: Entries,
@@ -282,9 +382,14 @@ def sum_rows(
     S, exact_S = np.zeros_like(T), np.zeros_like(exact_T)
     A, room, rooms = np.empty((width, width)), np.zeros((2, PIECE)), np.zeros((4, width))
     u, side, x = np.zeros(width), np.zeros(width), np.zeros(width)
+    done = np.zeros(last - first, np.bool_)
+    if solving and DENSE == 0.0:
+        solve_short_rows(
+            entries, step, from_zero, lengths, base, first, last, parameters, out, row_values, done
+        )
     for i in range(first, last):
         begin, end = entries.starts[i], entries.starts[i + 1]
-        if begin == end and DENSE == 0.0:
+        if done[i - first] or (begin == end and DENSE == 0.0):
             continue
         if not from_zero:
             for q in range(size):  # numba is seconds slower to compile slices of arrays
