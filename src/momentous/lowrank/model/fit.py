@@ -188,6 +188,7 @@ def _run_to_go_on(
         run is not None
         and (start.loss, start.penalty) == (objective.loss.plain, objective.penalty)
         and (start.mean, start.rank) == (objective.mean, objective.rank)
+        and (start.learned is not None) == isinstance(objective, FreeEnergy)
         and start.row_factors.dtype == objective.dtype
         and np.array_equal(start.rows.ids, ratings.ids(0))
         and np.array_equal(start.cols.ids, ratings.ids(1))
