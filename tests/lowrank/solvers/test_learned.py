@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from momentous.lowrank import Ratings
-from momentous.lowrank.model import fit_model, load_model, save_model
+from momentous.lowrank.model import fit_model, load_model, save_model, updated
+from momentous.lowrank.model.shards import WithIds
 from momentous.lowrank.priors import PredictionVariance, calibration_of
 from momentous.lowrank.solvers.fit import FitConfig, solve
 from momentous.lowrank.solvers.learned import FreeEnergy, LearnedSweep
@@ -176,6 +177,12 @@ def test_leave_one_out_errors_are_those_of_fits_without_the_entry():
         left = noise / (noise * prior + x.size - 1)
         error = abs(one - left / noise * (x.sum() - one))
         assert found[k] == pytest.approx(error / np.sqrt(noise + left), rel=1e-12)
+    # An entry is left out with all of its weight.
+    twice = PredictionVariance(np.full(4, 0.2), np.zeros(4), np.zeros(4))
+    found = twice.standardised_errors(x - 1.0, x, noise, (-100.0, 100.0), np.array([1, 2, 3, 4.0]))
+    share = 0.1 * np.arange(1, 5)
+    expected = np.abs(x - 1.0) / (1.0 - share) / np.sqrt(noise + 0.2 / (1.0 - share))
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
     normal = np.abs(np.random.default_rng(0).standard_normal(100_000))
     assert calibration_of(3.0 * normal) == pytest.approx(3.0, rel=0.02)
 
@@ -239,6 +246,16 @@ def test_odd_data_end_in_numbers(case):
         np.testing.assert_allclose(predicted, ratings.values, atol=1e-6)
 
 
+def test_ratings_far_from_zero_are_fitted_in_single_precision():
+    """The least noise is a share of what is fitted, not of the ratings."""
+    ratings = ratings_of()
+    far = ratings.with_values(ratings.values + 1e5).astype(np.float32)
+    noise, far_noise = (
+        fit_model(one, FitConfig(rank=3, threads=1)).model.learned.noise for one in (ratings, far)
+    )
+    assert far_noise == pytest.approx(noise, rel=0.01)
+
+
 def test_new_rows_are_those_of_the_formulas(tmp_path):
     """Folded in, or computed again with new entries; an id without entries has its prior."""
     ratings = ratings_of()
@@ -254,6 +271,11 @@ def test_new_rows_are_those_of_the_formulas(tmp_path):
     found = np.column_stack([folded.row_factors, folded.row_bias])[at]
     np.testing.assert_allclose(found, means, rtol=1e-9)
     np.testing.assert_allclose(folded.learned.variances[ROWS][at], variances, rtol=1e-9)
+    # Further entries of known columns: those of all their entries.
+    grown = updated(model, new)
+    of_cols = grown.transposed().learned.of_rows(grown.seen.by_col, grown.row_factors)[1]
+    found = grown.learned.variances[COLS][[3, 5, 7]]
+    np.testing.assert_allclose(found, of_cols[[3, 5, 7]], rtol=1e-12)
     # An id that is not known has the variances of the prior, and new entries make it known.
     (near, far), noise = model.deviations([[3, 5], [99, 5]]), model.learned.noise
     assert np.sqrt(noise) * model.learned.calibration < near < far
@@ -263,6 +285,8 @@ def test_new_rows_are_those_of_the_formulas(tmp_path):
     save_model(folded, tmp_path / "m")
     again = load_model(tmp_path / "m")[0]
     np.testing.assert_array_equal(again.deviations([[90, 5]]), folded.deviations([[90, 5]]))
+    empty = load_model(tmp_path / "m", WithIds([-1]))[0]  # which has no row
+    np.testing.assert_array_equal(empty.deviations([[-1, 5]]), folded.deviations([[-1, 5]]))
     with pytest.raises(ValueError, match=r"no certificate, .* ridge='fixed'"):
         again.certify()
     fixed = fit_model(ratings, FitConfig(rank=3, ridge="fixed", threads=1)).model
@@ -270,13 +294,15 @@ def test_new_rows_are_those_of_the_formulas(tmp_path):
         fixed.deviations([[3, 5]])
 
 
-def test_standard_deviations_cover_what_was_held_out():
+@pytest.mark.parametrize(("weight", "within"), [(1.0, 0.04), (1e3, 0.1)])
+def test_standard_deviations_cover_what_was_held_out(weight, within):
     for seed in range(3):
         known, held_out = ratings_of(seed, 300, 100, 0.2).split(0.2)
+        known = known.with_weights(np.full(known.nnz, weight))
         model = fit_model(known, FitConfig(rank=5, threads=1)).model
         errors = np.abs(held_out.values - model.predict(held_out)) / model.deviations(held_out)
-        assert np.mean(errors <= 1.2816) == pytest.approx(0.80, abs=0.04)
-        assert np.mean(errors <= 1.96) == pytest.approx(0.95, abs=0.04)
+        assert np.mean(errors <= 1.2816) == pytest.approx(0.80, abs=within)
+        assert np.mean(errors <= 1.96) == pytest.approx(0.95, abs=within)
 
 
 def test_a_fit_of_learned_priors_begins_at_those_of_a_model():

@@ -85,8 +85,10 @@ class FreeEnergy(LowRankObjective):
         self.fixed = fixed
         biases, (low, high) = self.penalty.biases, self.ratings.whole.value_range
         self._held = (biases and not self.penalty.row_biases, False)
+        # A share of what is fitted, or the rounding of the ratings.
         largest = max(abs(low), abs(high)) or 1.0
-        self._least_noise = float(np.finfo(self.dtype).eps) * largest**2
+        spread, rounding = max(high - self.mean, self.mean - low), float(np.finfo(self.dtype).eps)
+        self._least_noise = rounding * max(spread**2, rounding * largest**2)
 
     @property
     def dimension(self) -> int:
@@ -327,7 +329,8 @@ class FreeEnergy(LowRankObjective):
             residuals -= u[:, -1] + v[:, -1]
         variance = PredictionVariance.at((u, S[rows]), (v, T[cols]), found.biases)
         limits = ratings.whole.value_range
-        errors = variance.standardised_errors(residuals, values, found.noise, limits)
+        weights = 1.0 if ratings.weights is None else ratings.weights[some].astype(np.float64)
+        errors = variance.standardised_errors(residuals, values, found.noise, limits, weights)
         return calibration_of(self.ranks.all_gather(errors))
 
 
