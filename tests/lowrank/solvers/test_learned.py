@@ -246,6 +246,17 @@ def test_odd_data_end_in_numbers(case):
         np.testing.assert_allclose(predicted, ratings.values, atol=1e-6)
 
 
+@pytest.mark.parametrize("unit", [1e6, 1e-6])
+def test_the_unit_of_ratings_makes_no_difference(unit):
+    ratings, config = ratings_of(), FitConfig(rank=3, threads=1)
+    weighted = ratings.with_weights(np.full(ratings.nnz, 2.0))
+    for one in (ratings, weighted):
+        model = fit_model(one, config).model
+        other = fit_model(one.with_values(unit * one.values), config).model
+        assert other.learned.noise == pytest.approx(unit**2 * model.learned.noise, rel=1e-6)
+        np.testing.assert_allclose(other.predict(one), unit * model.predict(one), rtol=1e-4)
+
+
 def test_ratings_far_from_zero_are_fitted_in_single_precision():
     """The least noise is a share of what is fitted, not of the ratings."""
     ratings = ratings_of()

@@ -164,8 +164,15 @@ class FitConfig(ModelOptions):
         """Where to begin: at random for sweeps, by the truncated SVD for other methods."""
         if not self.by_sweeps:
             return objective.start()
-        rng = np.random.default_rng(self.random_state)
-        return objective.random_start(rng, self.start_scale)
+        rng, scale, loss = (
+            np.random.default_rng(self.random_state),
+            self.start_scale,
+            self.loss_object,
+        )
+        if self.learns_priors and isinstance(loss, Squared):
+            # In the unit of the factors: few plain sweeps do not find it from far away.
+            scale *= math.sqrt(loss.unit(objective.ratings.whole))
+        return objective.random_start(rng, scale)
 
     def steps(self, objective: LowRankObjective) -> int | None:
         """Steps of conjugate gradients per row and half sweep; None: rows are solved exactly."""
