@@ -207,6 +207,7 @@ def test_a_fit_ends_when_the_noise_stops_rising():
     assert "noise" in result.message
     values = result.trace["fun"].tolist()
     assert all(after <= before for before, after in itertools.pairwise(values))
+    assert result.trace["grad_norm"][-1] < 0.5  # of parameters: not of the count of sweeps
     now, before, first = LearnedSweep(energy).objective.unpack(result.x).noises
     assert max(now - before, before - first) <= 0.002 * now
     assert energy.value(x) <= values[-1]

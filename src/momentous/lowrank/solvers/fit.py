@@ -56,6 +56,11 @@ class FitConfig(ModelOptions):
             raise ValueError(f"ridge='path' finds the rank, too: rank={self.rank!r} must be 'auto'")
         if self.rank == "auto" and not (isinstance(self.solver, str) and self.solver == "auto"):
             raise ValueError(f"rank='auto' goes by sweeps: solver={self.solver!r} must be 'auto'")
+        if self.rank == "auto" and self.ridge == 0.0:
+            raise ValueError(
+                f"rank='auto' ends with a certificate, which a fit with ridge={self.ridge!r} has "
+                "not: take a small ridge, or a number as rank"
+            )
         if self.unobserved_weight is not None and not isinstance(self.loss_object, Implicit):
             raise ValueError(
                 f"unobserved_weight={self.unobserved_weight!r} is for the implicit loss, not for "
