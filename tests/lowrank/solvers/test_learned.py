@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import signal
 
 import numpy as np
 import pytest
 
+from momentous.core.status import Status
 from momentous.lowrank import Ratings
 from momentous.lowrank.model import fit_model, load_model, save_model, updated
 from momentous.lowrank.model.shards import WithIds
 from momentous.lowrank.priors import PredictionVariance, calibration_of
 from momentous.lowrank.solvers.fit import FitConfig, solve
 from momentous.lowrank.solvers.learned import FreeEnergy, LearnedSweep
+from momentous.lowrank.solvers.sweeps import Sweep
 
 ROWS, COLS = 0, 1
 
@@ -327,6 +330,24 @@ def test_a_fit_of_learned_priors_begins_at_those_of_a_model():
         fit_model(ratings, config).objective, abs=0.1
     )
     assert second.model.learned.noise == pytest.approx(first.learned.noise, rel=0.2)
+
+
+def test_a_fit_that_is_interrupted_before_its_priors_learns_them_later(monkeypatch):
+    ratings, config = ratings_of(), FitConfig(rank=3, threads=1)
+    whole, plain = fit_model(ratings, config), Sweep.__call__
+
+    def interrupted(self, x):
+        signal.raise_signal(signal.SIGINT)
+        return plain(self, x)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Sweep, "__call__", interrupted)
+        early = fit_model(ratings, config)
+    assert early.result.status is Status.INTERRUPTED
+    assert early.model.learned is None
+    assert np.isfinite(early.objective)
+    again = fit_model(ratings, config, start=early.model).model
+    assert again.learned.noise == pytest.approx(whole.model.learned.noise, rel=0.02)
 
 
 def test_rows_that_are_held_have_no_bias():

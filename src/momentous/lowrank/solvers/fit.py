@@ -272,16 +272,19 @@ def _sweep(
 def _learn(
     objective: LowRankObjective, config: FitConfig, x0: Floats, observer: Observer
 ) -> tuple[Floats, Result]:
-    """Some plain sweeps with the fixed ridge, unless x0 has variances already, and the others."""
+    """Some plain sweeps with the fixed ridge, unless x0 has variances already, and the others.
+
+    Interrupted in the plain ones it is a point of ``objective.fixed``: priors that are learned too
+    early would stay poor in a fit that goes on from there.
+    """
     assert isinstance(objective, FreeEnergy)
     steps, begun = config.steps(objective), observer.begun
     if begun is None and len(x0) == objective.fixed.dimension:
         plain = Sweep(objective.fixed, steps=steps, rescale=False, state="V")
         x0, result = plain.run(x0, restart="always", max_iterations=PLAIN_SWEEPS)
-        x0 = objective.begin(x0)
         if result.status is Status.INTERRUPTED:
-            result["fun"] = objective.value(x0)
             return x0, result
+        x0 = objective.begin(x0)
         del plain, result  # vectors as long as the factors
     return LearnedSweep(objective, steps).run(
         x0,
