@@ -170,15 +170,20 @@ class PredictionVariance(NamedTuple):
         return self.rows + self.cols + self.both
 
     def standardised_errors(
-        self, residuals: Matrix, values: Matrix, noise: float, limits: tuple[float, float]
+        self,
+        residuals: Matrix,
+        values: Matrix,
+        noise: float,
+        limits: tuple[float, float],
+        weights: Matrix | float = 1.0,
     ) -> Matrix:
         """Errors of predictions without the entry itself, in their standard deviations.
 
-        The share of an entry in its own prediction is h, what it adds to the parameters' precision:
-        without it the residual e (a rating less its prediction) is e/(1 - h), for the row and for
-        the column.
+        The share of an entry in its own prediction is h, what it adds to the parameters' precision,
+        with all of its weight: without it the residual e (a rating less its prediction) is
+        e/(1 - h), for the row and for the column.
         """
-        own, far = (np.minimum(part / noise, LARGEST_SHARE) for part in self[:2])
+        own, far = (np.minimum(weights * part / noise, LARGEST_SHARE) for part in self[:2])
         without = np.clip(values - residuals / ((1.0 - own) * (1.0 - far)), *limits)
         spread = noise + self.rows / (1.0 - own) + self.cols / (1.0 - far) + self.both
         errors: Matrix = np.abs(values - without) / np.sqrt(spread)

@@ -164,8 +164,8 @@ def _model_to_resume(
     known = {field.name for field in dataclasses.fields(FitConfig)}
     parameters = extra.get("parameters", {})
     saved = {name: from_plain(value) for name, value in parameters.items() if name in known}
-    if model.learned is None and saved.get("ridge") is None:  # it goes on as it was fitted
-        saved["ridge"] = "fixed"
+    if model.learned is None and saved.get("ridge") is None and model.run is not None:
+        saved["ridge"] = "fixed"  # it goes on as it was fitted, by a version without priors
     return model, saved | {"loss": model.loss}, extra.get("threshold")
 
 

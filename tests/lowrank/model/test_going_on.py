@@ -117,6 +117,7 @@ def test_other_ratings_or_another_fit_begin_at_the_model():
     more = ratings.with_values(np.where(np.arange(ratings.nnz) == 3, 1.0, ratings.values))
     others = [(more, config), (ratings, dataclasses.replace(config, ridge=3.0)),
               (ratings, dataclasses.replace(config, solver="lbfgs")),
+              (ratings, dataclasses.replace(config, ridge="fixed", solver="sweep")),
               (ratings, dataclasses.replace(config, half_sweeps="cg"))]  # fmt: skip
     for entries, asked in others:
         bare = dataclasses.replace(start, run=None)

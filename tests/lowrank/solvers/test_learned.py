@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import signal
 
 import numpy as np
 import pytest
 
+from momentous.core.status import Status
 from momentous.lowrank import Ratings
-from momentous.lowrank.model import fit_model, load_model, save_model
+from momentous.lowrank.model import fit_model, load_model, save_model, updated
+from momentous.lowrank.model.shards import WithIds
 from momentous.lowrank.priors import PredictionVariance, calibration_of
 from momentous.lowrank.solvers.fit import FitConfig, solve
 from momentous.lowrank.solvers.learned import FreeEnergy, LearnedSweep
+from momentous.lowrank.solvers.sweeps import Sweep
 
 ROWS, COLS = 0, 1
 
@@ -176,6 +180,12 @@ def test_leave_one_out_errors_are_those_of_fits_without_the_entry():
         left = noise / (noise * prior + x.size - 1)
         error = abs(one - left / noise * (x.sum() - one))
         assert found[k] == pytest.approx(error / np.sqrt(noise + left), rel=1e-12)
+    # An entry is left out with all of its weight.
+    twice = PredictionVariance(np.full(4, 0.2), np.zeros(4), np.zeros(4))
+    found = twice.standardised_errors(x - 1.0, x, noise, (-100.0, 100.0), np.array([1, 2, 3, 4.0]))
+    share = 0.1 * np.arange(1, 5)
+    expected = np.abs(x - 1.0) / (1.0 - share) / np.sqrt(noise + 0.2 / (1.0 - share))
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
     normal = np.abs(np.random.default_rng(0).standard_normal(100_000))
     assert calibration_of(3.0 * normal) == pytest.approx(3.0, rel=0.02)
 
@@ -200,6 +210,7 @@ def test_a_fit_ends_when_the_noise_stops_rising():
     assert "noise" in result.message
     values = result.trace["fun"].tolist()
     assert all(after <= before for before, after in itertools.pairwise(values))
+    assert result.trace["grad_norm"][-1] < 0.5  # of parameters: not of the count of sweeps
     now, before, first = LearnedSweep(energy).objective.unpack(result.x).noises
     assert max(now - before, before - first) <= 0.002 * now
     assert energy.value(x) <= values[-1]
@@ -239,6 +250,27 @@ def test_odd_data_end_in_numbers(case):
         np.testing.assert_allclose(predicted, ratings.values, atol=1e-6)
 
 
+@pytest.mark.parametrize("unit", [1e6, 1e-6])
+def test_the_unit_of_ratings_makes_no_difference(unit):
+    ratings, config = ratings_of(), FitConfig(rank=3, threads=1)
+    weighted = ratings.with_weights(np.full(ratings.nnz, 2.0))
+    for one in (ratings, weighted):
+        model = fit_model(one, config).model
+        other = fit_model(one.with_values(unit * one.values), config).model
+        assert other.learned.noise == pytest.approx(unit**2 * model.learned.noise, rel=1e-6)
+        np.testing.assert_allclose(other.predict(one), unit * model.predict(one), rtol=1e-4)
+
+
+def test_ratings_far_from_zero_are_fitted_in_single_precision():
+    """The least noise is a share of what is fitted, not of the ratings."""
+    ratings = ratings_of()
+    far = ratings.with_values(ratings.values + 1e5).astype(np.float32)
+    noise, far_noise = (
+        fit_model(one, FitConfig(rank=3, threads=1)).model.learned.noise for one in (ratings, far)
+    )
+    assert far_noise == pytest.approx(noise, rel=0.01)
+
+
 def test_new_rows_are_those_of_the_formulas(tmp_path):
     """Folded in, or computed again with new entries; an id without entries has its prior."""
     ratings = ratings_of()
@@ -254,6 +286,11 @@ def test_new_rows_are_those_of_the_formulas(tmp_path):
     found = np.column_stack([folded.row_factors, folded.row_bias])[at]
     np.testing.assert_allclose(found, means, rtol=1e-9)
     np.testing.assert_allclose(folded.learned.variances[ROWS][at], variances, rtol=1e-9)
+    # Further entries of known columns: those of all their entries.
+    grown = updated(model, new)
+    of_cols = grown.transposed().learned.of_rows(grown.seen.by_col, grown.row_factors)[1]
+    found = grown.learned.variances[COLS][[3, 5, 7]]
+    np.testing.assert_allclose(found, of_cols[[3, 5, 7]], rtol=1e-12)
     # An id that is not known has the variances of the prior, and new entries make it known.
     (near, far), noise = model.deviations([[3, 5], [99, 5]]), model.learned.noise
     assert np.sqrt(noise) * model.learned.calibration < near < far
@@ -263,6 +300,8 @@ def test_new_rows_are_those_of_the_formulas(tmp_path):
     save_model(folded, tmp_path / "m")
     again = load_model(tmp_path / "m")[0]
     np.testing.assert_array_equal(again.deviations([[90, 5]]), folded.deviations([[90, 5]]))
+    empty = load_model(tmp_path / "m", WithIds([-1]))[0]  # which has no row
+    np.testing.assert_array_equal(empty.deviations([[-1, 5]]), folded.deviations([[-1, 5]]))
     with pytest.raises(ValueError, match=r"no certificate, .* ridge='fixed'"):
         again.certify()
     fixed = fit_model(ratings, FitConfig(rank=3, ridge="fixed", threads=1)).model
@@ -270,13 +309,15 @@ def test_new_rows_are_those_of_the_formulas(tmp_path):
         fixed.deviations([[3, 5]])
 
 
-def test_standard_deviations_cover_what_was_held_out():
+@pytest.mark.parametrize(("weight", "within"), [(1.0, 0.04), (1e3, 0.1)])
+def test_standard_deviations_cover_what_was_held_out(weight, within):
     for seed in range(3):
         known, held_out = ratings_of(seed, 300, 100, 0.2).split(0.2)
+        known = known.with_weights(np.full(known.nnz, weight))
         model = fit_model(known, FitConfig(rank=5, threads=1)).model
         errors = np.abs(held_out.values - model.predict(held_out)) / model.deviations(held_out)
-        assert np.mean(errors <= 1.2816) == pytest.approx(0.80, abs=0.04)
-        assert np.mean(errors <= 1.96) == pytest.approx(0.95, abs=0.04)
+        assert np.mean(errors <= 1.2816) == pytest.approx(0.80, abs=within)
+        assert np.mean(errors <= 1.96) == pytest.approx(0.95, abs=within)
 
 
 def test_a_fit_of_learned_priors_begins_at_those_of_a_model():
@@ -289,6 +330,24 @@ def test_a_fit_of_learned_priors_begins_at_those_of_a_model():
         fit_model(ratings, config).objective, abs=0.1
     )
     assert second.model.learned.noise == pytest.approx(first.learned.noise, rel=0.2)
+
+
+def test_a_fit_that_is_interrupted_before_its_priors_learns_them_later(monkeypatch):
+    ratings, config = ratings_of(), FitConfig(rank=3, threads=1)
+    whole, plain = fit_model(ratings, config), Sweep.__call__
+
+    def interrupted(self, x):
+        signal.raise_signal(signal.SIGINT)
+        return plain(self, x)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Sweep, "__call__", interrupted)
+        early = fit_model(ratings, config)
+    assert early.result.status is Status.INTERRUPTED
+    assert early.model.learned is None
+    assert np.isfinite(early.objective)
+    again = fit_model(ratings, config, start=early.model).model
+    assert again.learned.noise == pytest.approx(whole.model.learned.noise, rel=0.02)
 
 
 def test_rows_that_are_held_have_no_bias():

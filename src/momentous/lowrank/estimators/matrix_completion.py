@@ -41,9 +41,10 @@ class MatrixCompletion(RegressorMixin, BiasedCompletion):
         which needs about as many sweeps, but for a very small ridge, and less time the higher the
         rank is.  ``"auto"``: the second above rank 12 (on a GPU always the first).
     start_scale : float
-        Size of the random factors that sweeps begin with.  From a very small start, 0.001, what
-        matters most grows first: a fit that a ``validation_share`` stops early is then as if the
-        rank were lower, which is worth having where the rank may be too high.
+        Size of the random factors that sweeps begin with; with learned priors times the root of
+        the ratings' standard deviation, which is the unit of factors.  From a very small start,
+        0.001, what matters most grows first: a fit that a ``validation_share`` stops early is then
+        as if the rank were lower, which is worth having where the rank may be too high.
     ridge : float, "fixed", "path" or None
         Weight of the squared factors.  None: learned, where the loss is the squared one, the rank
         is given and the solver is "auto" or "sweep"; elsewhere "fixed".  With learned priors a

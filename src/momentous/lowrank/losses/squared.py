@@ -59,9 +59,13 @@ class Squared(Loss):
         In other units, stars in place of per cent, the factors scale by the root of the unit, and
         the fit is then the same fit.
         """
+        return RIDGE_PER_DEVIATION * self.unit(ratings)
+
+    def unit(self, ratings: Whole) -> float:
+        """The standard deviation of the ratings; 1 where all are the same."""
         deviation = ratings.deviation
         constant = deviation <= 1e-12 * abs(ratings.mean)  # but for rounding
-        return RIDGE_PER_DEVIATION * (1.0 if constant else deviation)
+        return 1.0 if constant else deviation
 
     def response(self, z: Floats, value_range: ValueRange) -> Floats:
         """A rating within the range of those seen."""

@@ -105,6 +105,8 @@ def fit_model(
         None if start is None else _run_to_go_on(start, x0, objective, held_out, config),
     )
     x, result = solve(objective, config, x0, observer)
+    if isinstance(objective, FreeEnergy) and len(x) == objective.fixed.dimension:
+        objective = objective.fixed  # interrupted before there were priors
     value = math.nan
     with contextlib.suppress(MemoryError, KeyboardInterrupt):  # the model is worth more
         value = objective.value(x, balance=0.0)
@@ -188,6 +190,7 @@ def _run_to_go_on(
         run is not None
         and (start.loss, start.penalty) == (objective.loss.plain, objective.penalty)
         and (start.mean, start.rank) == (objective.mean, objective.rank)
+        and (start.learned is not None) == isinstance(objective, FreeEnergy)
         and start.row_factors.dtype == objective.dtype
         and np.array_equal(start.rows.ids, ratings.ids(0))
         and np.array_equal(start.cols.ids, ratings.ids(1))

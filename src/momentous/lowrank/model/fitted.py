@@ -190,7 +190,7 @@ class LowRankModel:
         for begin in range(0, len(rows), PAIRS):
             block = slice(begin, begin + PAIRS)
             left, right = (
-                (np.where(at[:, None] == UNKNOWN, 0.0, factors[at]), variances)
+                (_factors_at(factors, at), variances)
                 for at, factors, variances in zip(
                     (rows[block], cols[block]),
                     (self.row_factors, self.col_factors),
@@ -495,6 +495,13 @@ def check_unknown(unknown: object) -> None:
     """Is this one of the answers to ids that are not known?"""
     if unknown not in get_args(Unknown):
         raise ValueError(f"unknown={unknown!r} must be 'mean', 'nan' or 'error'")
+
+
+def _factors_at(factors: Floats, places: Positions) -> Floats:
+    """Those of these rows; zeros where a row is not known."""
+    found, known = np.zeros((len(places), factors.shape[1]), factors.dtype), places != UNKNOWN
+    found[known] = factors[places[known]]
+    return found
 
 
 def _refuse_unknown(

@@ -37,7 +37,11 @@ def updated(
     grown = grown.with_best_rows(np.unique(new_rows), backend, device)
     turned = grown.transposed().with_best_rows(np.unique(new_cols), backend, device)
     return replace(
-        grown, col_factors=turned.row_factors, col_bias=turned.row_bias, value_range=limits
+        grown,
+        col_factors=turned.row_factors,
+        col_bias=turned.row_bias,
+        learned=None if turned.learned is None else turned.learned.transposed(),
+        value_range=limits,
     )
 
 

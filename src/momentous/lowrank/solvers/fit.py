@@ -56,6 +56,11 @@ class FitConfig(ModelOptions):
             raise ValueError(f"ridge='path' finds the rank, too: rank={self.rank!r} must be 'auto'")
         if self.rank == "auto" and not (isinstance(self.solver, str) and self.solver == "auto"):
             raise ValueError(f"rank='auto' goes by sweeps: solver={self.solver!r} must be 'auto'")
+        if self.rank == "auto" and self.ridge == 0.0:
+            raise ValueError(
+                f"rank='auto' ends with a certificate, which a fit with ridge={self.ridge!r} has "
+                "not: take a small ridge, or a number as rank"
+            )
         if self.unobserved_weight is not None and not isinstance(self.loss_object, Implicit):
             raise ValueError(
                 f"unobserved_weight={self.unobserved_weight!r} is for the implicit loss, not for "
@@ -164,8 +169,15 @@ class FitConfig(ModelOptions):
         """Where to begin: at random for sweeps, by the truncated SVD for other methods."""
         if not self.by_sweeps:
             return objective.start()
-        rng = np.random.default_rng(self.random_state)
-        return objective.random_start(rng, self.start_scale)
+        rng, scale, loss = (
+            np.random.default_rng(self.random_state),
+            self.start_scale,
+            self.loss_object,
+        )
+        if self.learns_priors and isinstance(loss, Squared):
+            # In the unit of the factors: few plain sweeps do not find it from far away.
+            scale *= math.sqrt(loss.unit(objective.ratings.whole))
+        return objective.random_start(rng, scale)
 
     def steps(self, objective: LowRankObjective) -> int | None:
         """Steps of conjugate gradients per row and half sweep; None: rows are solved exactly."""
@@ -260,16 +272,19 @@ def _sweep(
 def _learn(
     objective: LowRankObjective, config: FitConfig, x0: Floats, observer: Observer
 ) -> tuple[Floats, Result]:
-    """Some plain sweeps with the fixed ridge, unless x0 has variances already, and the others."""
+    """Some plain sweeps with the fixed ridge, unless x0 has variances already, and the others.
+
+    Interrupted in the plain ones it is a point of ``objective.fixed``: priors that are learned too
+    early would stay poor in a fit that goes on from there.
+    """
     assert isinstance(objective, FreeEnergy)
     steps, begun = config.steps(objective), observer.begun
     if begun is None and len(x0) == objective.fixed.dimension:
         plain = Sweep(objective.fixed, steps=steps, rescale=False, state="V")
         x0, result = plain.run(x0, restart="always", max_iterations=PLAIN_SWEEPS)
-        x0 = objective.begin(x0)
         if result.status is Status.INTERRUPTED:
-            result["fun"] = objective.value(x0)
             return x0, result
+        x0 = objective.begin(x0)
         del plain, result  # vectors as long as the factors
     return LearnedSweep(objective, steps).run(
         x0,

@@ -52,6 +52,7 @@ FIRST_NOISE = 1.1
 SETTLED, LEAST_SWEEPS = 20.0, 10
 CALIBRATED = 20_000  # entries that the standard deviations of predictions are calibrated on
 TINY = 1e-300
+COUNT = 2.0**-30  # of a sweep in x, whose changes are reported
 
 
 class Learned(NamedTuple):
@@ -85,8 +86,10 @@ class FreeEnergy(LowRankObjective):
         self.fixed = fixed
         biases, (low, high) = self.penalty.biases, self.ratings.whole.value_range
         self._held = (biases and not self.penalty.row_biases, False)
+        # A share of what is fitted, or the rounding of the ratings.
         largest = max(abs(low), abs(high)) or 1.0
-        self._least_noise = float(np.finfo(self.dtype).eps) * largest**2
+        spread, rounding = max(high - self.mean, self.mean - low), float(np.finfo(self.dtype).eps)
+        self._least_noise = rounding * max(spread**2, rounding * largest**2)
 
     @property
     def dimension(self) -> int:
@@ -107,7 +110,7 @@ class FreeEnergy(LowRankObjective):
         xp, limits = self.backend.xp, np.finfo(self.dtype)
         numbers = np.concatenate([point.noises, [point.error], *point.priors])
         tail = np.log(np.clip(numbers, float(limits.tiny), float(limits.max) ** 0.75))
-        tail = np.append(tail, point.sweeps)
+        tail = np.append(tail, COUNT * point.sweeps)
         parts = [each.ravel() for each in (*point.means, *point.variances)]
         x: Floats = xp.concatenate([*parts, xp.asarray(tail.astype(self.dtype))])
         return x
@@ -120,7 +123,9 @@ class FreeEnergy(LowRankObjective):
         noises, error, priors = np.split(np.exp(tail[:-1]), [3, 4])
         now, before, first = noises.tolist()
         both = priors[: self.width], priors[self.width :]
-        return Learned(means, variances, both, (now, before, first), error.item(), int(tail[-1]))
+        return Learned(
+            means, variances, both, (now, before, first), error.item(), round(tail[-1] / COUNT)
+        )
 
     def value(self, x: ArrayLike, *, balance: float | None = None) -> float:
         """The free energy at x, per entry."""
@@ -291,7 +296,7 @@ class FreeEnergy(LowRankObjective):
         noise: float,
     ) -> Floats:
         """The flat vector of these; the error is computed."""
-        point = Learned(means, variances, priors, (noise, math.inf, math.inf), 0.0)
+        point = Learned(means, variances, priors, (noise, noise, noise), 0.0)
         sums = self.partner_sums(COLS, means[ROWS], variances[ROWS])
         return self.pack(point._replace(error=self._error(point, COLS, sums)))
 
@@ -327,7 +332,8 @@ class FreeEnergy(LowRankObjective):
             residuals -= u[:, -1] + v[:, -1]
         variance = PredictionVariance.at((u, S[rows]), (v, T[cols]), found.biases)
         limits = ratings.whole.value_range
-        errors = variance.standardised_errors(residuals, values, found.noise, limits)
+        weights = 1.0 if ratings.weights is None else ratings.weights[some].astype(np.float64)
+        errors = variance.standardised_errors(residuals, values, found.noise, limits, weights)
         return calibration_of(self.ranks.all_gather(errors))
 
 
