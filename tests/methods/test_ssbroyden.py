@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import types
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import pytest
 import momentous
 from momentous import LBFGS, SelfScaledBroyden, Status, iterate, minimize, testbed
 from momentous.core.checkpoint import Plain
-from momentous.core.machine import Host
+from momentous.core.machine import NUMBERS, Host
 from momentous.core.oracle import Sample
 from momentous.core.space import Space
 from momentous.methods.classical import dense
@@ -80,6 +81,17 @@ def test_every_update_is_that_of_the_formulas(update, place, monkeypatch):
     for name, wrong in {"triangle": Plain(np.zeros(7)), "product": Plain(H), "recovery": 9}.items():
         with pytest.raises(ValueError, match=r"no triangle|a product of|recovery is 9"):
             dataclasses.replace(stored, **{name: wrong}).unpacked(space)
+
+
+def test_an_update_in_single_precision_is_finite():
+    """Where B says 3e8 times too much of a step, 1 + theta a is 0 to seven digits."""
+    names = ("where", "minimum", "maximum", "sqrt", "power")
+    m = types.SimpleNamespace(**{name: getattr(np, name) for name in names})
+    b, h = np.float32(3e8), np.float32(1e3 / 3e8)
+    tau, phi = SelfScaling("ssbroyden", 0).factors(m, 50, b, h)
+    exact = SelfScaling("ssbroyden", 0).factors(NUMBERS, 50, float(b), float(h))
+    assert tau.dtype == np.float32
+    assert [tau, phi] == pytest.approx(exact, rel=0.2)
 
 
 def test_with_tau_and_phi_of_1_it_is_bfgs():
