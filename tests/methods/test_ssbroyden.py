@@ -207,8 +207,15 @@ def test_parameters_are_checked():
         LBFGS(scaling="yes")
 
 
-def test_a_matrix_that_does_not_fit_names_its_bytes_and_the_way_out(monkeypatch):
-    monkeypatch.setattr(dense, "host_memory", lambda: 1e5)
+@pytest.mark.parametrize("by_system", [False, True])
+def test_a_matrix_that_does_not_fit_names_its_bytes_and_the_way_out(by_system, monkeypatch):
+    def refuse(*args, **options):
+        raise MemoryError("Unable to allocate")
+
+    if by_system:
+        monkeypatch.setattr(np, "eye", refuse)
+    else:
+        monkeypatch.setattr(dense, "host_memory", lambda: 1e5)
     words = r"in 200 variables takes 320,000 bytes, .*: take LBFGS\(scaling='self'\)"
     with pytest.raises(MemoryError, match=words):
         minimize(lambda x: (x @ x, 2 * x), np.ones(200), jac=True, method="ssbroyden")
