@@ -62,7 +62,7 @@ class SelfScaling:
         low = m.maximum(low, LEAST_SCALE)
         theta = m.minimum(1.0 / low, (1.0 - b) / b)
         theta = m.maximum((low - 1.0) / a, theta)
-        sigma = m.maximum(1.0 + theta * a, low)  # as theta says; rounding may leave 0
+        sigma = m.maximum(1.0 + theta * a, LEAST_SCALE)
         width = m.power(sigma, 1.0 / (1.0 - dimension)) if dimension > 1 else 1.0
         grows = theta > 0.0
         shrunk = most * m.minimum(width, 1.0 / m.where(grows, theta, 1.0))
