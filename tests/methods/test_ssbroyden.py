@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import types
 
 import numpy as np
 import pytest
@@ -80,6 +81,17 @@ def test_every_update_is_that_of_the_formulas(update, place, monkeypatch):
     for name, wrong in {"triangle": Plain(np.zeros(7)), "product": Plain(H), "recovery": 9}.items():
         with pytest.raises(ValueError, match=r"no triangle|a product of|recovery is 9"):
             dataclasses.replace(stored, **{name: wrong}).unpacked(space)
+
+
+def test_an_update_in_single_precision_is_finite():
+    """Where B says 3e8 times too much of a step, 1 + theta a is 0 to seven digits."""
+    names = ("where", "minimum", "maximum", "sqrt", "power")
+    m = types.SimpleNamespace(**{name: getattr(np, name) for name in names})
+    b, h = np.float32(3e8), np.float32(1e3 / 3e8)
+    tau, phi = SelfScaling("ssbroyden", 0).factors(m, 50, b, h)
+    assert tau.dtype == np.float32
+    assert tau > 0
+    assert 0 < phi < np.inf
 
 
 def test_with_tau_and_phi_of_1_it_is_bfgs():
@@ -195,8 +207,15 @@ def test_parameters_are_checked():
         LBFGS(scaling="yes")
 
 
-def test_a_matrix_that_does_not_fit_names_its_bytes_and_the_way_out(monkeypatch):
-    monkeypatch.setattr(dense, "host_memory", lambda: 1e5)
+@pytest.mark.parametrize("by_system", [False, True])
+def test_a_matrix_that_does_not_fit_names_its_bytes_and_the_way_out(by_system, monkeypatch):
+    def refuse(*args, **options):
+        raise MemoryError("Unable to allocate")
+
+    if by_system:
+        monkeypatch.setattr(np, "eye", refuse)
+    else:
+        monkeypatch.setattr(dense, "host_memory", lambda: 1e5)
     words = r"in 200 variables takes 320,000 bytes, .*: take LBFGS\(scaling='self'\)"
     with pytest.raises(MemoryError, match=words):
         minimize(lambda x: (x @ x, 2 * x), np.ones(200), jac=True, method="ssbroyden")

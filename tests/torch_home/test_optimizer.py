@@ -518,7 +518,7 @@ def test_with_bounds_or_a_term_there_is_no_self_scaled_matrix(given):
     result = momentous.torch.minimize(
         net, lambda: torch.nn.functional.mse_loss(net(INPUT), WANTED), max_iterations=1, **given
     )
-    assert result.method.fast == momentous.LBFGS(memory=100)
+    assert result.method.fast == momentous.LBFGS(memory=200)
 
 
 def test_in_single_precision_the_double_one_is_advised_once(caplog):

@@ -269,13 +269,11 @@ def square_of(space: Space, upper: np.ndarray | None = None) -> HostSquare | Dev
             "a self-scaled matrix is not spread over ranks: take method='lbfgs' with "
             "scaling='self', which keeps pairs"
         )
-    name = array_name(space)
-    if name is None:
-        require_room(space.size, 8, host_memory())
-        return HostSquare(np.eye(space.size, order="F") if upper is None else upper)
-    xp, d = space.xp, space.size
-    require_room(d, 8, device_memory(space))
+    name, xp, d = array_name(space), space.xp, space.size
+    require_room(d, 8, host_memory() if name is None else device_memory(space))
     try:
+        if name is None:
+            return HostSquare(np.eye(d, order="F") if upper is None else upper)
         if upper is None:
             return DeviceSquare(xp.eye(d, dtype=xp.float64, device=space.device), xp, name)
         whole = xp.asarray(mirrored(upper), device=space.device)
@@ -302,8 +300,8 @@ def require_room(dimension: int, bytes_each: int, total: float) -> None:
 def _no_room(dimension: int, bytes_each: int) -> MemoryError:
     size = bytes_each * dimension**2
     return MemoryError(
-        f"the matrix of a self-scaled method in {dimension:,} variables takes {size:,} bytes, more "
-        "than the memory of the device: take LBFGS(scaling='self'), which keeps pairs"
+        f"the matrix of a self-scaled method in {dimension:,} variables takes {size:,} bytes, for "
+        "which the device has no room: take LBFGS(scaling='self'), which keeps pairs"
     )
 
 

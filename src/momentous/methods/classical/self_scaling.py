@@ -67,7 +67,7 @@ class SelfScaling:
         grows = theta > 0.0
         shrunk = most * m.minimum(width, 1.0 / m.where(grows, theta, 1.0))
         tau = m.where(grows, shrunk, m.minimum(most * width, sigma))
-        return m.maximum(tau, LEAST_SCALE), (1.0 - theta) / (1.0 + theta * a)
+        return m.maximum(tau, LEAST_SCALE), (1.0 - theta) / sigma
 
 
 def is_newton(m: BoxMachine, here: Sample, line: Line) -> Any:
